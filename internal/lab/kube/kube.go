@@ -77,7 +77,7 @@ type Cluster struct {
 	tokens  map[string]string        // volume of each upload token, as NAMESPACE/NAME
 	serial  int                      // number of the newest UID, resource version or token
 	tap     func(n int) Outcome      // decides the outcome of each call; nil lets all pass
-	calls   int                      // number of calls since SetCallHook
+	reads   []bool                   // calls since SetCallHook, by whether the call only reads
 }
 
 // A storedObject is an object with its state in the emulation. Cluster.mu guards its fields.
@@ -146,7 +146,14 @@ users: [{name: lab, user: {token: %q}}]
 func (c *Cluster) SetCallHook(hook func(n int) Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tap, c.calls = hook, 0
+	c.tap, c.reads = hook, nil
+}
+
+// Reads reports whether the n-th call since SetCallHook is a request that only reads.
+func (c *Cluster) Reads(n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reads[n-1]
 }
 
 // Objects returns the objects of a resource, such as "datavolumes", sorted by namespace and name. They
@@ -217,8 +224,8 @@ func (c *Cluster) startServer(pair tls.Certificate, handle http.HandlerFunc) *ht
 // applyTap handles a call according to the tap. Aborting a handler breaks its connection.
 func (c *Cluster) applyTap(w http.ResponseWriter, r *http.Request, handle http.HandlerFunc) {
 	c.mu.Lock()
-	c.calls++
-	n, hook := c.calls, c.tap // the hook runs without mu
+	c.reads = append(c.reads, r.Method == http.MethodGet)
+	n, hook := len(c.reads), c.tap // the hook runs without mu
 	c.mu.Unlock()
 	outcome := Pass
 	if hook != nil {

@@ -152,11 +152,13 @@ func (c imageAPI) storeImage(w http.ResponseWriter, i *image, sent []byte) {
 		return
 	}
 	i.sent, i.disk = sent, disk
-	sum := sha512.Sum512(sent)
-	value := hex.EncodeToString(sum[:])
+	var value string
 	if c.config.Hash == "sha256" {
-		other := sha256.Sum256(sent)
-		value = hex.EncodeToString(other[:])
+		sum := sha256.Sum256(sent)
+		value = hex.EncodeToString(sum[:])
+	} else {
+		sum := sha512.Sum512(sent)
+		value = hex.EncodeToString(sum[:])
 	}
 	maps.Copy(i.fields, object{"status": "active", "size": len(sent), "virtual_size": len(disk), "os_hash_algo": c.config.Hash, "os_hash_value": value})
 	w.WriteHeader(http.StatusNoContent)

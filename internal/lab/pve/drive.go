@@ -188,14 +188,11 @@ func (s *Server) importFrom(ctx context.Context, t *task, st Storage, from, path
 		return "", err
 	}
 	kind := strings.TrimPrefix(filepath.Ext(source), ".")
-	if err := checkUntrusted(ctx, source, kind); err != nil { // before qemu-img convert reads it
+	size, err := checkUntrusted(ctx, source, kind) // before qemu-img convert reads it
+	if err != nil {
 		return "", err
 	}
 	if err := s.checkSpace(st, allocatedBytes(source)); err != nil {
-		return "", err
-	}
-	size, err := virtualSize(ctx, source, kind)
-	if err != nil {
 		return "", err
 	}
 	t.logf("importing disk '%s' to storage '%s'", from, st.ID)
@@ -206,17 +203,24 @@ func (s *Server) importFrom(ctx context.Context, t *task, st Storage, from, path
 	return fmt.Sprintf("%dK", size>>10), nil
 }
 
-// checkUntrusted returns an error if the image at path is not of the declared format, or has a backing
-// file.
-func checkUntrusted(ctx context.Context, path, format string) error {
+// checkUntrusted returns the virtual size of the image at path in bytes. It fails if the image is not of the
+// declared format, or has a backing file. A raw image is any file.
+func checkUntrusted(ctx context.Context, path, format string) (size int64, err error) {
+	if format == "raw" {
+		info, err := os.Stat(path)
+		if err != nil {
+			return 0, err
+		}
+		return info.Size(), nil
+	}
 	info, err := imageInfo(ctx, path, format)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if info.Backing != "" {
-		return fmt.Errorf("'%s' is not allowed to have a backing file", filepath.Base(path))
+		return 0, fmt.Errorf("'%s' is not allowed to have a backing file", filepath.Base(path))
 	}
-	return nil
+	return info.Size, nil
 }
 
 // An image is the part of qemu-img's JSON output that the node reads.
@@ -233,12 +237,6 @@ func imageInfo(ctx context.Context, path, format string) (image, error) {
 	}
 	var info image
 	return info, json.Unmarshal(out, &info)
-}
-
-// virtualSize returns the size of the disk in the image, in bytes.
-func virtualSize(ctx context.Context, path, format string) (int64, error) {
-	info, err := imageInfo(ctx, path, format)
-	return info.Size, err
 }
 
 // runTool runs a program. The error contains the program's output after the exit status.

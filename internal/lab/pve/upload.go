@@ -225,7 +225,7 @@ func (s *Server) copyIn(ctx context.Context, t *task, st Storage, u *uploaded) e
 		}
 		t.logf("calculating checksum...OK, checksum verified")
 	}
-	if err := checkUntrusted(ctx, u.temporary, strings.TrimPrefix(filepath.Ext(u.name), ".")); err != nil {
+	if _, err := checkUntrusted(ctx, u.temporary, strings.TrimPrefix(filepath.Ext(u.name), ".")); err != nil {
 		return err
 	}
 	if err := s.checkSpace(st, allocatedBytes(u.temporary)); err != nil {

@@ -18,6 +18,7 @@ import (
 // A published VM is right when its guest comes up and finds the hardware it had.
 func TestPublishedVMsBoot(t *testing.T) {
 	requires(t, "qemu-system-x86_64")
+	oneCPU := with(efiVM(), func(vm *inventory.VM) { vm.CPUs, vm.CoresPerSocket = 1, 1 }) // each further one is emulated, too
 	tests := []struct {
 		name     string
 		vm       *inventory.VM
@@ -30,7 +31,7 @@ func TestPublishedVMsBoot(t *testing.T) {
 		{"bios", biosVM(), tinyguest.NoVirtio, targets.Raw, "vmw_pvscsi", "bios", true}, // make demo boots it, too
 		{"ide", onBus(inventory.IDE), tinyguest.NoVirtio, targets.QCOW2, "ata_piix", "bios", true},
 		{"efi", efiVM(), tinyguest.UEFI, targets.QCOW2, "virtio_scsi", "efi", true},
-		{"efi by its boot entry", efiVM(), tinyguest.Entry, targets.Raw, "virtio_scsi", "efi", false}, // it has no fallback loader
+		{"efi by its boot entry", oneCPU, tinyguest.Entry, targets.Raw, "virtio_scsi", "efi", false}, // it has no fallback loader
 	}
 	for _, tt := range tests {
 		if tt.slow && !lane.Slow {

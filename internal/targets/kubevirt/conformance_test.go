@@ -41,6 +41,7 @@ func TestClusterConformance(t *testing.T) {
 				Occupy: func(_ *testing.T, vm *inventory.VM) {
 					lab.Put("virtualmachines", "vms", Name(vm.Name), map[string]any{"kind": "VirtualMachine"})
 				},
+				Reads: lab.Reads,
 				SetCallHook: func(hook func(int) targettest.Outcome) {
 					if hook == nil {
 						lab.SetCallHook(nil)

@@ -13,6 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/platform"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // counted counts what is read of a disk, in bytes.
@@ -41,7 +42,11 @@ func TestStreamIsTheDisk(t *testing.T) {
 		t.Skip("takes more than a second")
 	}
 	rnd := rand.New(rand.NewPCG(1, 2))
-	for range 200 {
+	rounds := 40
+	if lane.Slow {
+		rounds = 200
+	}
+	for range rounds {
 		content := make([]byte, 512*(1+rnd.IntN(9<<11)))
 		data := int64(0)
 		for range rnd.IntN(4) {

@@ -9,6 +9,7 @@ import (
 )
 
 func TestAddresses(t *testing.T) {
+	t.Parallel()
 	tests := map[string]address{
 		"qemu:///system":                             {driver: "qemu:///system", transport: "unix", pool: "default"},
 		"qemu:///session?pool=vms":                   {driver: "qemu:///session", transport: "unix", pool: "vms"},
@@ -27,6 +28,7 @@ func TestAddresses(t *testing.T) {
 }
 
 func TestAddressesThatMakeNoSense(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{
 		"", "qemu", "xen:///system", "qemu:///", "qemu:///embed", "qemu+libssh2://kvm1/system", "qemu+ssh:///system", "qemu+unix://kvm1/system",
 		"qemu:///system?pol=default", "qemu:///system?pool=", "qemu:///system?pool=a;b", "qemu+ssh://-oProxyCommand=reboot/system", "qemu+ssh://-l@kvm1/system",
@@ -40,6 +42,7 @@ func TestAddressesThatMakeNoSense(t *testing.T) {
 
 // No address becomes an option of ssh, or a command of its own on the other side.
 func TestSSHTakesAddressesAsTheyAre(t *testing.T) {
+	t.Parallel()
 	a, err := parseAddress("qemu+ssh://root@kvm1:2222/system?socket=/run/it%27s%3Breboot&keyfile=/k")
 	if err != nil {
 		t.Fatal(err)

@@ -72,7 +72,8 @@ func TestDeliveredVMBoots(t *testing.T) {
 	linked := func(t *testing.T, d *daemon) *site { return newSite(t, d, false) }
 	uploaded := func(t *testing.T, d *daemon) *site { return newSite(t, d, true) }
 	onLVM := func(t *testing.T, d *daemon) *site { return newGroupSiteOf(t, d, 2*tinyguest.Size) }
-	byEFI := func(vm *inventory.VM) { vm.Firmware, vm.VTPM = inventory.EFI, true }
+	byEFI := func(vm *inventory.VM) { vm.Firmware = inventory.EFI }
+	withTPM := func(vm *inventory.VM) { vm.Firmware, vm.VTPM = inventory.EFI, true }
 	tests := []struct {
 		name   string
 		site   func(*testing.T, *daemon) *site
@@ -83,7 +84,7 @@ func TestDeliveredVMBoots(t *testing.T) {
 	}{
 		{"linked", linked, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi", true},
 		{"linked, by its boot entry", linked, byEFI, tinyguest.Entry, "virtio_scsi", false}, // it has no fallback loader
-		{"uploaded, with EFI and a TPM", uploaded, byEFI, tinyguest.UEFI, "virtio_scsi", true},
+		{"uploaded, with EFI and a TPM", uploaded, withTPM, tinyguest.UEFI, "virtio_scsi", true},
 		{"on LVM", onLVM, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi", true},
 	}
 	for _, tt := range tests {
@@ -190,6 +191,7 @@ func (s *site) eventually(t *testing.T, what string, so func() bool) {
 
 // Libvirtd dies in the middle of an upload. What it had stays, until the next delivery takes it away.
 func TestLibvirtdDiesDuringAnUpload(t *testing.T) {
+	t.Parallel()
 	d := ownDaemon(t)
 	s := newSite(t, d, true)
 	data := bytes.Repeat([]byte("all but nothing "), 4<<20)

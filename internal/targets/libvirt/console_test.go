@@ -96,6 +96,7 @@ func hears(t *testing.T, r io.Reader, text string) {
 // What is typed gets to the guest, and what it says to us; a console that is left is there for the next at once; and a VM that
 // powers itself off ends it.
 func TestConsolePassesOnBothWays(t *testing.T) {
+	t.Parallel()
 	s, def := talking(t)
 	for _, text := range []string{"hello", strings.Repeat("abc", 2000) + "z"} {
 		console := s.attached(t, def)
@@ -126,6 +127,7 @@ func TestConsolePassesOnBothWays(t *testing.T) {
 
 // Nobody is pushed off a console; who is pushed off is told.
 func TestConsoleThatSomebodyHas(t *testing.T) {
+	t.Parallel()
 	s, def := talking(t)
 	console := s.attached(t, def)
 	if _, err := s.place.Console(t.Context(), def); !fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), "console --force 'web 01'") {
@@ -153,6 +155,7 @@ func TestConsoleThatSomebodyHas(t *testing.T) {
 
 // A connection that breaks is no VM that is off.
 func TestConsoleWhoseConnectionBreaks(t *testing.T) {
+	t.Parallel()
 	s, def := talking(t)
 	var conn net.Conn
 	s.place.dial = func(ctx context.Context, a address) (_ net.Conn, err error) {
@@ -188,6 +191,7 @@ func TestConsoleWhoseConnectionBreaks(t *testing.T) {
 
 // What has no serial port that is passed on is refused, with the way to its screen, and so is what is not there.
 func TestConsolesThatAreNone(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, sharedDaemon(t), false)
 	vm := withoutCards()
 	_, to, def := onStage(t, vm, s.place, make([]byte, 1<<20))

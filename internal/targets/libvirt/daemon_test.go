@@ -7,11 +7,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/decamp/decamp/internal/targets/libvirt/libvirttest"
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
+	"github.com/decamp/decamp/test/program"
 )
 
 // patience is for a machine that has much else to do.
@@ -23,29 +23,43 @@ type daemon struct {
 	folder string
 }
 
-// shared starts the daemon of all tests that leave it running; it is nil until then.
-var (
-	running *daemon
-	shared  = sync.OnceValue(func() (err error) { running, err = startDaemon(); return err })
+const (
+	wide    = 4 // number of parallel tests, which mostly wait for libvirtd and the programs that it starts
+	daemons = 3 // number of daemons that tests take over from each other
 )
 
+// idle has the daemons that no test uses; nil is one that is not started yet.
+var idle = make(chan *daemon, daemons)
+
 func TestMain(m *testing.M) {
+	program.Wide(wide)
+	for range daemons {
+		idle <- nil
+	}
 	code := m.Run()
-	if running != nil {
-		running.end()
+	for range daemons {
+		if d := <-idle; d != nil {
+			d.end()
+		}
 	}
 	os.Exit(code)
 }
 
+// sharedDaemon returns a daemon that only the test uses until it ends, and that it has to leave running.
 func sharedDaemon(t *testing.T) *daemon {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts libvirtd")
 	}
-	if err := shared(); err != nil {
-		t.Fatal(err)
+	d := <-idle
+	t.Cleanup(func() { idle <- d })
+	if d == nil {
+		var err error
+		if d, err = startDaemon(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return running
+	return d
 }
 
 func ownDaemon(t *testing.T) *daemon {

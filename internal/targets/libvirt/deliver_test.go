@@ -17,6 +17,7 @@ import (
 // A second delivery changes nothing. If a volume was removed meanwhile, it delivers the VM again from its
 // image, or leaves the domain as it is if the image is gone.
 func TestSecondDelivery(t *testing.T) {
+	t.Parallel()
 	d := sharedDaemon(t)
 	for _, remote := range []bool{false, true} {
 		t.Run(fmt.Sprint("remote ", remote), func(t *testing.T) {
@@ -75,6 +76,7 @@ func (u unreadable) ReadAt(ctx context.Context, p []byte, off int64) error {
 }
 
 func TestFailedUploadLeavesNothing(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, sharedDaemon(t), true)
 	data := bytes.Repeat([]byte("some more bytes "), 1<<16)
 	stage, _, def := onStage(t, webVM(int64(len(data))), s.place, data)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestExamine(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, sharedDaemon(t), false)
 	s.place.opts.Type = "qemu"
 	for _, a := range []platform.Aspect{platform.Login, platform.Parts, platform.Storage} {
@@ -28,6 +29,7 @@ func TestExamine(t *testing.T) {
 }
 
 func TestExamineTellsWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, sharedDaemon(t), false)
 	s.place.opts.Type = "vmware"
 	s.place.opts.Maps = namemap.Map{
@@ -56,6 +58,7 @@ func TestExamineTellsWhatIsMissing(t *testing.T) {
 
 // The completion of pool= offers the pools that decamp can write to.
 func TestListValues(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, sharedDaemon(t), false)
 	s.virsh(t, "pool-define-as", "stopped", "dir", "--target", t.TempDir())
 	defer s.virsh(t, "pool-undefine", "stopped")

@@ -15,6 +15,7 @@ var lvName = regexp.MustCompile(`^[A-Za-z0-9+_.][A-Za-z0-9+_.-]{0,126}$`)
 
 // TestHostileInventoryInVolumes names and describes the volumes of hostile VMs, and reads them from XML.
 func TestHostileInventoryInVolumes(t *testing.T) {
+	t.Parallel()
 	r := inventorytest.New(11)
 	var d domainFinder
 	for i := range inventorytest.Runs {

@@ -111,6 +111,7 @@ func (s *site) readDevice(t *testing.T, disk libvirtxml.DomainDisk) []byte {
 
 // Libvirt reports what it stored, so a device that keeps what was in a hole is found out.
 func TestDeviceThatKeepsWhatWasThere(t *testing.T) {
+	t.Parallel()
 	s := newGroupSite(t, sharedDaemon(t))
 	data := append(bytes.Repeat([]byte{7}, 1<<20), make([]byte, 7<<20)...)
 	vm := webVM(int64(len(data)))
@@ -181,11 +182,13 @@ func (s *site) watch(proc uint32, do func()) (end func()) {
 
 // Libvirt 9.0 keeps a volume open whose upload it opens for a connection that is gone, and LVM removes none that is open.
 func TestUploadToLVMThatIsCanceledAsItOpens(t *testing.T) {
+	t.Parallel()
+	d := sharedDaemon(t)
 	for _, proc := range []uint32{upload, download} {
 		if proc == download && !lane.Slow {
 			continue
 		}
-		s := newGroupSite(t, sharedDaemon(t))
+		s := newGroupSite(t, d)
 		vm := withoutCards()
 		_, to, def := onStage(t, vm, s.place, bytes.Repeat([]byte{7}, 1<<20))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -209,6 +212,7 @@ func TestUploadToLVMThatIsCanceledAsItOpens(t *testing.T) {
 
 // LVM says only in words why it removes nothing: it is told who may have a volume open.
 func TestVolumeThatLVMDoesNotRemove(t *testing.T) {
+	t.Parallel()
 	said := &rpc.Error{Code: rpc.InternalError, Message: "Child process (/sbin/lvremove) unexpected exit status 5: in use"}
 	if err := inUse(said); !fault.Is(err, fault.Conflict) || !errors.Is(err, said) || !strings.Contains(fault.HintOf(err), "restart libvirtd") {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))
@@ -222,6 +226,7 @@ func TestVolumeThatLVMDoesNotRemove(t *testing.T) {
 // A group has no room for disks that a file system would take, as they are thin. What an earlier delivery left counts
 // as free.
 func TestRoomInAGroup(t *testing.T) {
+	t.Parallel()
 	s := newGroupSite(t, sharedDaemon(t))
 	vm := webVM(40 << 20)
 	vm.Disks[0].Thin, vm.Disks[0].Used = true, 1<<20
@@ -255,6 +260,7 @@ func TestRoomInAGroup(t *testing.T) {
 
 // Names that LVM keeps for itself are changed, and no others.
 func TestVolumeNamesThatLVMTakes(t *testing.T) {
+	t.Parallel()
 	s := newGroupSite(t, sharedDaemon(t))
 	for name, want := range map[string]string{
 		"snapshot of x_mlog_rimage_1": "vm-snapshot_of_x-mlog-rimage_1", "pvmove_tmeta": "vm-pvmove-tmeta", strings.Repeat("_-", 40): strings.Repeat("_-", 20),
@@ -284,6 +290,7 @@ func TestVolumeNamesThatLVMTakes(t *testing.T) {
 
 // A VM on devices starts, and its disks are as large as they were, whatever LVM rounds them up to.
 func TestVMOnLVMStarts(t *testing.T) {
+	t.Parallel()
 	d := ownDaemon(t)
 	for _, size := range []int64{extent, extent + 512} {
 		if size == extent && !lane.Slow {
@@ -318,6 +325,7 @@ func TestVMOnLVMStarts(t *testing.T) {
 
 // The firmware's variables are a file of a size, for which a group is no place.
 func TestVariablesAreNoDevice(t *testing.T) {
+	t.Parallel()
 	files, group := pool{Pool: rpc.Pool{Name: "files"}}, pool{Pool: rpc.Pool{Name: "vg0"}, block: true}
 	x := &libvirtxml.Domain{OS: &libvirtxml.DomainOS{NVRam: &libvirtxml.DomainNVRam{Template: "/stage/web01_VARS.fd"}}}
 	for _, tt := range []struct {

@@ -27,6 +27,7 @@ func twoStores() *inventory.VM {
 
 // Each disk goes to the pool that the map says, linked or uploaded, and all is found again there.
 func TestDisksOnTwoPools(t *testing.T) {
+	t.Parallel()
 	d := sharedDaemon(t)
 	for _, remote := range []bool{false, true} {
 		t.Run(fmt.Sprint("remote ", remote), func(t *testing.T) {
@@ -67,6 +68,7 @@ func TestDisksOnTwoPools(t *testing.T) {
 
 // The outline names the pool and the volume of each disk, in whichever order the stage lists them.
 func TestOutlineHasThePools(t *testing.T) {
+	t.Parallel()
 	vm := twoStores()
 	p := placeAt(t, Options{Maps: namemap.Map{Storages: map[string]string{"nfs": "slow"}}})
 	stage := targets.Outline{Disks: []targets.OutlineDisk{{Key: 2001}, {Key: 2000}}}
@@ -83,6 +85,7 @@ func TestOutlineHasThePools(t *testing.T) {
 }
 
 func TestPoolOfAMapThatIsNotThere(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, sharedDaemon(t), false)
 	s.place.opts.Maps.Storages = map[string]string{"nfs": "no-such-pool"}
 	err := s.place.Check(t.Context(), twoStores())

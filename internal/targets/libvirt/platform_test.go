@@ -15,6 +15,7 @@ import (
 )
 
 func TestRoomInPools(t *testing.T) {
+	t.Parallel()
 	const mib = 1 << 20
 	files := func(name string, mibs int64) pool {
 		return pool{Pool: rpc.Pool{Name: name}, available: mibs * mib}
@@ -60,6 +61,7 @@ func TestRoomInPools(t *testing.T) {
 // Images are linked, so that they need no room and send no bytes, only if all of them are staged on the file
 // system of their pool on this machine.
 func TestImagesAreLinked(t *testing.T) {
+	t.Parallel()
 	here := t.TempDir()
 	near, far := pool{folder: here}, pool{folder: "/proc"}
 	for _, c := range []struct {
@@ -100,6 +102,7 @@ func TestImagesAreLinked(t *testing.T) {
 }
 
 func TestKindsOfLibvirtErrors(t *testing.T) {
+	t.Parallel()
 	ordinary := errors.New("connection lost")
 	for _, c := range []struct {
 		err  error
@@ -134,6 +137,7 @@ func TestKindsOfLibvirtErrors(t *testing.T) {
 }
 
 func TestTypeOfDomainsIsChecked(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, sharedDaemon(t), false)
 	for kind, refused := range map[string]bool{"": false, "qemu": false, "xen": true} {
 		s.place.opts.Type = kind

@@ -10,6 +10,7 @@ import (
 )
 
 func TestPoolsThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
 	d := sharedDaemon(t)
 	s := newSite(t, d, false)
 	d.virsh(t, "pool-define-as", "stopped", "dir", "--target", t.TempDir())
@@ -58,6 +59,7 @@ func FuzzDescriptions(f *testing.F) {
 
 // What libvirt makes of our mark, with or without a prefix, is ours; what others wrote is not.
 func TestMark(t *testing.T) {
+	t.Parallel()
 	p, err := New("qemu:///system?pool=vms", Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -97,7 +97,7 @@ func (s *site) clear(t *testing.T, pool string) {
 
 // site is what the suite sees of it.
 func (s *site) site() targettest.Site {
-	return targettest.Site{Platform: s.place, VMs: s.seen, Objects: s.things, Occupy: s.occupy, SetCallHook: s.tap.SetHook}
+	return targettest.Site{Platform: s.place, VMs: s.seen, Objects: s.things, Occupy: s.occupy, SetCallHook: s.tap.SetHook, Reads: s.tap.Reads}
 }
 
 func harness(d *daemon, remote bool) targettest.Harness {

@@ -58,6 +58,7 @@ func (s *site) powerOff(t *testing.T, vm *inventory.VM) {
 
 // A start that is done is not done again, whoever did it, and what somebody paused stays so.
 func TestStartedVMIsLeftAsItIs(t *testing.T) {
+	t.Parallel()
 	vm := withoutCards()
 	s, def := delivered(t, ownDaemon(t), vm)
 	started, err := s.place.Start(t.Context(), def)
@@ -86,6 +87,7 @@ func TestStartedVMIsLeftAsItIs(t *testing.T) {
 
 // A VM with Secure Boot and a TPM starts. Neither its variables nor its TPM's state are left when it is withdrawn.
 func TestStartsWithSecureBootAndTPM(t *testing.T) {
+	t.Parallel()
 	vm := withoutCards()
 	vm.Firmware, vm.SecureBoot, vm.VTPM = inventory.EFI, true, true
 	d := ownDaemon(t)
@@ -115,6 +117,7 @@ func TestStartsWithSecureBootAndTPM(t *testing.T) {
 
 // Whichever call of a start is lost or not answered, the next start finds what there is.
 func TestStartGoesOnWhereItWasCutOff(t *testing.T) {
+	t.Parallel()
 	const calls = 8 // until the domain is looked at for the first time
 	vm := withoutCards()
 	s, def := delivered(t, ownDaemon(t), vm)
@@ -156,6 +159,7 @@ func TestStartGoesOnWhereItWasCutOff(t *testing.T) {
 
 // A VM that is on for a moment is not started.
 func TestStartedVMThatGoesOffAtOnce(t *testing.T) {
+	t.Parallel()
 	vm := withoutCards()
 	s, def := delivered(t, ownDaemon(t), vm)
 	waits := 0
@@ -182,6 +186,7 @@ func TestStartedVMThatGoesOffAtOnce(t *testing.T) {
 
 // What keeps a VM from starting is told with what to do, and nothing is changed that is not ours.
 func TestVMsThatDoNotStart(t *testing.T) {
+	t.Parallel()
 	vm := webVM(1 << 20)
 	s, def := delivered(t, ownDaemon(t), vm)
 	expect := func(what string, kind fault.Kind, remedy string) {
@@ -217,6 +222,7 @@ func TestVMsThatDoNotStart(t *testing.T) {
 }
 
 func TestStartOfNobodysOrAnothersVM(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, sharedDaemon(t), false)
 	vm := withoutCards()
 	stage, _, def := onStage(t, vm, s.place, make([]byte, 1<<20))
@@ -240,6 +246,7 @@ func TestStartOfNobodysOrAnothersVM(t *testing.T) {
 
 // Here libvirt has no KVM, and some causes cannot be had: those are told by libvirt's number or by QEMU's words.
 func TestCausesOfRefusedStarts(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, sharedDaemon(t), false)
 	bare := &libvirtxml.Domain{Type: "qemu"}
 	tests := map[string]struct {
@@ -269,6 +276,7 @@ func TestCausesOfRefusedStarts(t *testing.T) {
 
 // What is no running domain is named, with what to do.
 func TestStatesThatAreNotRunning(t *testing.T) {
+	t.Parallel()
 	p, err := New("qemu+ssh://root@kvm1/system", Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -291,6 +299,7 @@ func TestStatesThatAreNotRunning(t *testing.T) {
 
 // Who has no serial port is seen on a screen, or not at all.
 func TestConsole(t *testing.T) {
+	t.Parallel()
 	p, err := New("qemu:///session", Options{})
 	if err != nil {
 		t.Fatal(err)

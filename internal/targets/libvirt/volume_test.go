@@ -14,6 +14,7 @@ import (
 
 // What libvirt has is held against the image: other bytes, data in a hole, a hole in data.
 func TestWhatIsReadBackIsCompared(t *testing.T) {
+	t.Parallel()
 	const size = 40 << 20
 	src := disk.NewSparsePattern(size, 0.5, 7)
 	extents, err := src.Extents(t.Context(), disk.Range{Len: size})
@@ -51,6 +52,7 @@ func TestWhatIsReadBackIsCompared(t *testing.T) {
 
 // Volumes are found again by what does not change, and two VMs never share one.
 func TestVolumeNames(t *testing.T) {
+	t.Parallel()
 	vm := webVM(1)
 	for name, want := range map[string]string{
 		"web 01": "web_01-6c61edc1332f1bf4-disk3.raw",

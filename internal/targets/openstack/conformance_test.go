@@ -43,7 +43,7 @@ func conforms(t *testing.T, config lab.Config, secondMode bool) {
 			tapped := &targettest.CallHook{Next: p.cloud.http.Transport}
 			p.cloud.http.Transport = tapped
 			return targettest.Site{
-				Platform: p, SetCallHook: tapped.SetHook,
+				Platform: p, SetCallHook: tapped.SetHook, Reads: tapped.Reads,
 				VMs:     func(t *testing.T) []targettest.StoredVM { return seenIn(t, cloud) },
 				Objects: func(t *testing.T) []string { return thingsIn(cloud) },
 				Occupy: func(t *testing.T, vm *inventory.VM) {

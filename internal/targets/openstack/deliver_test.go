@@ -32,7 +32,7 @@ func web() *inventory.VM {
 		CPUs: 2, CoresPerSocket: 1, MemoryMiB: 256, Firmware: inventory.BIOS, Annotation: "bill to: R&D",
 		Controllers: []inventory.Controller{{Key: 1000, Bus: inventory.PVSCSI}},
 		Disks: []inventory.Disk{
-			{Key: 2000, Controller: 1000, Capacity: 8 << 20}, {Key: 2001, Controller: 1000, Unit: 1, Capacity: 1 << 20},
+			{Key: 2000, Controller: 1000, Capacity: 2 << 20}, {Key: 2001, Controller: 1000, Unit: 1, Capacity: 1 << 20},
 		},
 		NICs: []inventory.NIC{{Key: 4000, Model: "vmxnet3", MAC: "00:50:56:ab:cd:01", Network: "VM Network", StartConnected: true}},
 	}

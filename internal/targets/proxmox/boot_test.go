@@ -20,6 +20,7 @@ import (
 
 // A delivered guest is right when it comes up from what the node stored, and finds its hardware.
 func TestDeliveredGuestsBoot(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name     string
 		vm       *inventory.VM

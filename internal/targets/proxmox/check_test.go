@@ -15,6 +15,7 @@ import (
 )
 
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	files := pve.Storage{ID: "local", Type: "dir", Content: []string{"iso", "import"}, Size: 1 << 30}
 	blocks := pve.Storage{ID: "local-lvm", Type: "lvmthin", Content: []string{"images"}, Size: 1 << 30}
 	tests := []struct {
@@ -77,6 +78,7 @@ func checkOnlyAsked(t *testing.T, s *pve.Server) {
 
 // What the token lacks is told all at once, and what is told suffices.
 func TestCheckTellsEachPrivilege(t *testing.T) {
+	t.Parallel()
 	vm := with(biosVM(), func(vm *inventory.VM) { vm.Disks = vm.Disks[:1] })
 	acl := pve.ACL{
 		"/vms": {"VM.Audit"}, "/storage": {"Datastore.Audit"}, "/nodes": {"Sys.Audit"},
@@ -132,6 +134,7 @@ func TestCheckTellsEachPrivilege(t *testing.T) {
 
 // The right to use a VNet is held in its zone, and shows by its being listed.
 func TestVNetsAreUsedByTheRightInTheirZone(t *testing.T) {
+	t.Parallel()
 	acl := pve.ACL{"/": pve.All(), "/sdn": nil, "/sdn/zones/prod/web": {"SDN.Use"}}
 	s := serve(t, pve.Config{
 		Networks: []pve.Network{{Name: "vmbr0"}, {Name: "web", Zone: "prod"}, {Name: "db", Zone: "prod"}},
@@ -153,6 +156,7 @@ func TestVNetsAreUsedByTheRightInTheirZone(t *testing.T) {
 }
 
 func TestCheckAsksForTheNode(t *testing.T) {
+	t.Parallel()
 	s := serve(t, pve.Config{Offline: []string{"pve2"}})
 	for node, kind := range map[string]fault.Kind{"pve2": fault.Unreachable, "pve9": fault.NotFound} {
 		o := Options{Token: Token(s.Token()), Fingerprint: s.Fingerprint()}
@@ -167,6 +171,7 @@ func TestCheckAsksForTheNode(t *testing.T) {
 }
 
 func TestClocksApartAreToldOf(t *testing.T) {
+	t.Parallel()
 	s := serve(t, pve.Config{Skew: 2 * time.Hour})
 	receipt, err := place(t, s, Options{}).Deliver(t.Context(), deliver(t, biosVM()))
 	if err != nil {
@@ -178,6 +183,7 @@ func TestClocksApartAreToldOf(t *testing.T) {
 }
 
 func TestAddresses(t *testing.T) {
+	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("root@pam!decamp=s3cret-0001\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -207,6 +213,7 @@ func TestAddresses(t *testing.T) {
 
 // An address without a token names the parameter, and how to create a token.
 func TestMissingTokenHasARemedy(t *testing.T) {
+	t.Parallel()
 	_, err := newClient("pve1:8006", Options{})
 	if !fault.Is(err, fault.Invalid) || err.Error() != "the Proxmox address has no parameter token=" || !strings.Contains(fault.HintOf(err), "add token=FILE") {
 		t.Errorf("%v; %s", err, fault.HintOf(err))
@@ -215,6 +222,7 @@ func TestMissingTokenHasARemedy(t *testing.T) {
 
 // Whatever is printed of a place or said by it, its token's secret is not in it.
 func TestTheTokenIsNotTold(t *testing.T) {
+	t.Parallel()
 	s := serve(t, pve.Config{Version: "8.3"})
 	p := place(t, s, Options{})
 	secret := strings.SplitN(s.Token(), "=", 2)[1]

@@ -11,6 +11,7 @@ import (
 )
 
 func TestRefusalsHaveTheirWords(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		status, body, want string
 		kind               fault.Kind
@@ -35,6 +36,7 @@ func TestRefusalsHaveTheirWords(t *testing.T) {
 }
 
 func TestNetworks(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]network{
 		"vmbr0": {"vmbr0", 0}, "vmbr1,20": {"vmbr1", 20}, "bridge:vmbr1,tag=4094": {"vmbr1", 4094},
 	} {

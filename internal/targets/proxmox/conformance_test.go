@@ -22,6 +22,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -51,7 +52,7 @@ func newSite(t *testing.T) targettest.Site {
 		return sleep.For(ctx, time.Millisecond/5)
 	}
 	return targettest.Site{
-		Platform: p, SetCallHook: tapped.SetHook,
+		Platform: p, SetCallHook: tapped.SetHook, Reads: tapped.Reads,
 		VMs:     func(t *testing.T) []targettest.StoredVM { return seenOn(t, s) },
 		Objects: func(t *testing.T) []string { return thingsOn(t, s) },
 		Occupy: func(t *testing.T, vm *inventory.VM) {

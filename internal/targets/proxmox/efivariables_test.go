@@ -84,6 +84,7 @@ func variablesAre(t *testing.T, s *pve.Server, d platform.Delivery, want []byte)
 
 // The entries are in the firmware's own variables, which are else as the node made them, on every kind of storage.
 func TestBootEntriesGoToEveryStorage(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -135,6 +136,7 @@ func TestBootEntriesGoToEveryStorage(t *testing.T) {
 
 // By the API alone nothing is carried; both ways say so beforehand.
 func TestWhichWayCarriesBootEntries(t *testing.T) {
+	t.Parallel()
 	server, d := serveSSH(t, pve.Config{})
 	def := withEntry(t).Definition
 	for name, tt := range map[string]struct {
@@ -160,6 +162,7 @@ func TestWhichWayCarriesBootEntries(t *testing.T) {
 
 // Where nothing can be added the guest is delivered with the variables that Proxmox made, and it is said why.
 func TestBootEntriesThatStayBehind(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -234,6 +237,7 @@ func refuseDisk(t *testing.T, d *pve.SSH) {
 
 // Where neither the entries nor what was there before can be written the guest is not left so.
 func TestHalfWrittenVariablesAreNotLeft(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -323,6 +327,7 @@ func entrySite(t *testing.T) (targettest.Site, *pve.Server, *Platform) {
 // A connection that breaks within the write is gone on with; whoever dies there has written all or nothing, and what
 // a node without power left is made anew.
 func TestBootEntriesWhoseWriteBreaksOff(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -420,6 +425,7 @@ func (b *breaking) Write(p []byte) (int, error) {
 }
 
 func TestVariablesOfAnOption(t *testing.T) {
+	t.Parallel()
 	for option, want := range map[string]string{
 		"tank:vm-100-disk-0,efitype=4m,ms-cert=2023,pre-enrolled-keys=1,size=4M": "tank:vm-100-disk-0",
 		"tank:vm-100-disk-0,efitype=2m,size=128K":                                "",

@@ -19,6 +19,7 @@ func cancelable(t *testing.T) (context.Context, context.CancelFunc) {
 
 // A clone has its original's tags and description. It is its maker's.
 func TestWithdrawLeavesClones(t *testing.T) {
+	t.Parallel()
 	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
 	p := place(t, s, Options{})
 	if _, err := p.Deliver(t.Context(), d); err != nil {
@@ -39,6 +40,7 @@ func TestWithdrawLeavesClones(t *testing.T) {
 }
 
 func TestWithdrawLeavesARunningGuest(t *testing.T) {
+	t.Parallel()
 	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
 	p := place(t, s, Options{})
 	if _, err := p.Deliver(t.Context(), d); err != nil {
@@ -55,6 +57,7 @@ func TestWithdrawLeavesARunningGuest(t *testing.T) {
 }
 
 func TestMark(t *testing.T) {
+	t.Parallel()
 	vm := biosVM()
 	for _, text := range []string{guestDescription(vm, 105, guestStatus{images: "ef"}), guestDescription(vm, 105, guestStatus{images: "ef"}) + "\n"} {
 		if got := parseDescription(text, vm, 105); got != (guestStatus{ours: true, images: "ef"}) {

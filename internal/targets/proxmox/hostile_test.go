@@ -41,6 +41,7 @@ var (
 // TestHostileInventoryInParameters defines hostile VMs, and reads the parameters as Proxmox does, after their way
 // through a form.
 func TestHostileInventoryInParameters(t *testing.T) {
+	t.Parallel()
 	r := inventorytest.New(9)
 	for n := range inventorytest.Runs {
 		vm := inventorytest.VM(r)

@@ -23,6 +23,7 @@ import (
 )
 
 func TestDeliverMakesTheGuest(t *testing.T) {
+	t.Parallel()
 	s := serve(t, pve.Config{})
 	s.AddGuest(100, map[string]string{"name": "older"})
 	p, d := place(t, s, Options{}), deliver(t, biosVM())
@@ -51,6 +52,7 @@ func TestDeliverMakesTheGuest(t *testing.T) {
 
 // A guest may have made its disk begin like a qcow2 image that stands on a file of the node.
 func TestDeliversADiskThatImitatesAnImage(t *testing.T) {
+	t.Parallel()
 	s := serve(t, pve.Config{})
 	p, d := place(t, s, Options{}), deliver(t, biosVM())
 	evil := filepath.Join(t.TempDir(), "evil.qcow2")
@@ -93,6 +95,7 @@ func toQCOW2(t *testing.T, img *targets.Image) {
 }
 
 func TestDeliverAgainFindsAllDone(t *testing.T) {
+	t.Parallel()
 	s := serve(t, pve.Config{})
 	p, d := place(t, s, Options{}), deliver(t, biosVM())
 	first, err := p.Deliver(t.Context(), d)
@@ -116,6 +119,7 @@ func TestDeliverAgainFindsAllDone(t *testing.T) {
 
 // A copy that was made later is not taken for the one that was delivered.
 func TestDeliverRefusesAGuestOfAnEarlierCopy(t *testing.T) {
+	t.Parallel()
 	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
 	p := place(t, s, Options{})
 	if _, err := p.Deliver(t.Context(), d); err != nil {
@@ -156,6 +160,7 @@ func crashAfter(p *Platform, requests int64) *crash {
 }
 
 func TestDeliverGoesOnAfterACrashAnywhere(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -190,6 +195,7 @@ func TestDeliverGoesOnAfterACrashAnywhere(t *testing.T) {
 }
 
 func TestDeliverBeginsAnewWhatWasBegunAsAnother(t *testing.T) {
+	t.Parallel()
 	s := serve(t, pve.Config{})
 	d := deliver(t, biosVM())
 	broken := place(t, s, Options{})
@@ -212,6 +218,7 @@ func TestDeliverBeginsAnewWhatWasBegunAsAnother(t *testing.T) {
 }
 
 func TestDeliverLeavesNothingAfterAnError(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name   string
 		faults pve.Faults
@@ -241,6 +248,7 @@ func TestDeliverLeavesNothingAfterAnError(t *testing.T) {
 }
 
 func TestDeliverOutlivesWhatPasses(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name   string
 		faults pve.Faults
@@ -282,6 +290,7 @@ func posts(s *pve.Server, ending string) (n int) {
 }
 
 func TestDeliverGivesUpOnTakenVMIDs(t *testing.T) {
+	t.Parallel()
 	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
 	s.SetFaults(pve.Faults{Taken: createTries})
 	if _, err := place(t, s, Options{}).Deliver(t.Context(), d); !fault.Is(err, fault.Conflict) {
@@ -309,6 +318,7 @@ func isImport(r *http.Request) bool {
 
 // If an unfinished guest cannot be removed, the error names this besides the cause.
 func TestDeliverReportsAFailedRemoval(t *testing.T) {
+	t.Parallel()
 	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
 	s.SetFaults(pve.Faults{Tasks: map[string]string{"qmconfig": "copy failed: No space left on device"}})
 	p := place(t, s, Options{})
@@ -327,6 +337,7 @@ func TestDeliverReportsAFailedRemoval(t *testing.T) {
 
 // An import whose request or answer is lost is not done twice, and done in the end.
 func TestImportsWhoseAnswersAreLost(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name       string
 		lost       int
@@ -376,6 +387,7 @@ func TestImportsWhoseAnswersAreLost(t *testing.T) {
 
 // An import that a crashed delivery has begun is waited for, and not begun again.
 func TestDeliverAwaitsTheImportOfACrash(t *testing.T) {
+	t.Parallel()
 	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
 	broken, hold, dead := place(t, s, Options{}), make(chan struct{}), false
 	next := broken.api.http.Transport
@@ -414,6 +426,7 @@ func TestDeliverAwaitsTheImportOfACrash(t *testing.T) {
 }
 
 func TestDeliverTellsAFullStorage(t *testing.T) {
+	t.Parallel()
 	s := serve(t, pve.Config{Storages: []pve.Storage{
 		{ID: "local", Type: "dir", Content: []string{"import"}, Size: 1 << 30},
 		{ID: "local-lvm", Type: "lvmthin", Content: []string{"images"}, Size: 1 << 19},
@@ -429,6 +442,7 @@ func TestDeliverTellsAFullStorage(t *testing.T) {
 }
 
 func TestDeliverCanceledLeavesNothing(t *testing.T) {
+	t.Parallel()
 	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
 	ctx, cancel := cancelable(t)
 	d.Progress = func(done, total int64) {
@@ -459,6 +473,7 @@ func (h *holding) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // The import task that runs when a delivery is canceled is stopped.
 func TestDeliverCanceledStopsTheTask(t *testing.T) {
+	t.Parallel()
 	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
 	p := place(t, s, Options{})
 	h := &holding{RoundTripper: p.api.http.Transport, server: s, hold: make(chan struct{})}
@@ -490,6 +505,7 @@ func TestDeliverCanceledStopsTheTask(t *testing.T) {
 }
 
 func TestUploadsAreDeletedOneByOne(t *testing.T) {
+	t.Parallel()
 	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
 	if _, err := place(t, s, Options{}).Deliver(t.Context(), d); err != nil {
 		t.Fatal(err)

@@ -49,6 +49,7 @@ func windowsVM() *inventory.VM {
 }
 
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	linux := []guest.Report{{OS: guest.OS{ID: "debian"}}}
 	mixed := with(biosVM(), func(vm *inventory.VM) {
 		vm.Controllers = append(vm.Controllers, inventory.Controller{Key: 1001, Bus: inventory.LSILogic, Number: 1})
@@ -115,6 +116,7 @@ func golden(t *testing.T, path, got string) {
 }
 
 func TestConfigRefusesWhatThereIsNot(t *testing.T) {
+	t.Parallel()
 	tests := map[string]func(*inventory.VM){
 		"BusLogic":      func(vm *inventory.VM) { vm.Controllers[0].Bus = inventory.BusLogic },
 		"no controller": func(vm *inventory.VM) { vm.Disks[1].Controller = 7 },
@@ -139,6 +141,7 @@ func TestConfigRefusesWhatThereIsNot(t *testing.T) {
 }
 
 func TestGuestNamesAreDNSNames(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]string{
 		"web01": "web01", "web 01": "web-01", "a.b.example.com": "a-b-example-com", "Straße 7": "Stra-e-7", "-x-": "x",
 		"": "vm", "日本": "vm", "a/../b;rm": "a-b-rm", strings.Repeat("x", 62) + "-y": strings.Repeat("x", 62),
@@ -150,6 +153,7 @@ func TestGuestNamesAreDNSNames(t *testing.T) {
 }
 
 func TestOstypes(t *testing.T) {
+	t.Parallel()
 	for id, want := range map[string]string{
 		"debian12_64Guest": "l26", "": "l26", "windows9Server64Guest": "win10", "windows2019srv_64Guest": "win10",
 		"windows2019srvNext_64Guest": "win11", "winLonghorn64Guest": "w2k8", "windows7Server64Guest": "win7", "other24xLinux64Guest": "l24",

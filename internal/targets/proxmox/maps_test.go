@@ -28,6 +28,7 @@ var mapped = namemap.Map{
 
 // What a map names goes there, and everything else where it goes by itself.
 func TestDeliverByAMap(t *testing.T) {
+	t.Parallel()
 	s := serve(t, pve.Config{})
 	p, d := place(t, s, Options{Maps: mapped}), deliver(t, mappedVM())
 	if err := p.Check(t.Context(), d.VM); err != nil {
@@ -56,6 +57,7 @@ func TestDeliverByAMap(t *testing.T) {
 }
 
 func TestCheckOfMaps(t *testing.T) {
+	t.Parallel()
 	small := []pve.Storage{
 		{ID: "local", Type: "dir", Content: []string{"images", "import"}, Size: 1 << 30},
 		{ID: "local-lvm", Type: "lvm", Content: []string{"images"}, Size: 1 << 30},

@@ -53,6 +53,7 @@ func grants(t *testing.T, args ...string) (acl pve.ACL, token string) {
 
 // The published script grants all that a delivery and a start need, and nothing that is not needed.
 func TestPublishedPrivilegesSuffice(t *testing.T) {
+	t.Parallel()
 	acl, token := grants(t, "local-lvm", "local", "vmbr0")
 	if token != "decamp@pve!mover=s3cret-0001" {
 		t.Errorf("the token file would be %q", token)
@@ -89,6 +90,7 @@ func TestPublishedPrivilegesSuffice(t *testing.T) {
 
 // A storage for both disks and uploads gets both sets of privileges; a VLAN and a VNet get their paths.
 func TestPublishedPrivilegesByPath(t *testing.T) {
+	t.Parallel()
 	acl, _ := grants(t, "store", "store", "vmbr1/20", "zone1/vnet7")
 	want := []string{"Datastore.AllocateSpace", "Datastore.AllocateTemplate", "Datastore.Audit", "Datastore.Allocate"}
 	if !slices.Equal(acl["/storage/store"], want) {

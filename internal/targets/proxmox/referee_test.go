@@ -36,6 +36,7 @@ const referee = "../../../build/fakepve/bin/fakepve"
 
 // What we ask of the API is as its schema says: each parameter of each guest, and of each question.
 func TestWhatIsAskedIsAsTheSchemaSays(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath(referee); err != nil {
 		t.Skip("no fakepve: run scripts/setup.sh test")
 	}
@@ -138,6 +139,7 @@ func askDirect(t *testing.T, p *Platform, def targets.Definition, g *found) {
 
 // The referee does look: what the schema does not have is refused.
 func TestTheRefereeLooks(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath(referee); err != nil {
 		t.Skip("no fakepve: run scripts/setup.sh test")
 	}

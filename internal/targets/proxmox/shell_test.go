@@ -19,6 +19,7 @@ func open(ctx context.Context, img targets.Image) (disk.Source, error) {
 }
 
 func TestLogins(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string][3]string{
 		"root@pve1": {"root", "pve1", ""}, "pve1": {"root", "pve1", ""}, "adm@10.0.0.1:2222": {"adm", "10.0.0.1", "2222"},
 		"root@[fd00::1]:22": {"root", "fd00::1", "22"},
@@ -70,6 +71,7 @@ func FuzzNode(f *testing.F) {
 
 // Sums are the node's own, and zeros are told from all else.
 func TestSumOfBytes(t *testing.T) {
+	t.Parallel()
 	p := make([]byte, 4096)
 	if sumOfBytes(p) != zeros {
 		t.Error("zeros are not zeros")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -59,7 +60,7 @@ func newDirectSite(t *testing.T) targettest.Site {
 		return sleep.For(ctx, time.Millisecond/5)
 	}
 	return targettest.Site{
-		Platform: p, SetCallHook: tapped.SetHook,
+		Platform: p, SetCallHook: tapped.SetHook, Reads: tapped.Reads,
 		VMs:     func(t *testing.T) []targettest.StoredVM { return withoutTails(t, seenOn(t, s)) },
 		Objects: func(t *testing.T) []string { return thingsOn(t, s) },
 		Occupy: func(t *testing.T, vm *inventory.VM) {
@@ -91,7 +92,7 @@ func withoutTails(t *testing.T, seen []targettest.StoredVM) []targettest.StoredV
 func dials(p *targettest.CallHook, next func(string) (net.Conn, error)) func(string) (net.Conn, error) {
 	broken := fault.New(fault.Unreachable, "the connection broke").WithHint("look at the node")
 	return func(command string) (net.Conn, error) {
-		fate := p.NextOutcome()
+		fate := p.NextOutcome(!strings.Contains(command, " write "))
 		if fate == targettest.Lost {
 			return nil, broken
 		}
@@ -121,17 +122,17 @@ func here(d *pve.SSH) func(string) (net.Conn, error) {
 			return nil, err
 		}
 		conn, err := net.FileConn(ours)
-		return &program{Conn: conn, end: sync.OnceFunc(func() { _ = cmd.Wait() })}, err
+		return &localProgram{Conn: conn, end: sync.OnceFunc(func() { _ = cmd.Wait() })}, err
 	}
 }
 
-// program is a connection with one, which ends before Close does.
-type program struct {
+// localProgram is a connection with a program, which ends before Close does.
+type localProgram struct {
 	net.Conn
 	end func()
 }
 
-func (p *program) Close() error {
+func (p *localProgram) Close() error {
 	err := p.Conn.Close()
 	p.end()
 	return err

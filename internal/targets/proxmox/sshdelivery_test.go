@@ -166,6 +166,7 @@ func (s *onStage) same(server *pve.Server) {
 // On every kind of storage the guest has its bytes, through a real sshd, also where fresh volumes are full
 // of what was there before, are larger than was asked for, or are there only once they are activated.
 func TestDirectToEveryStorage(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -195,14 +196,15 @@ func TestDirectToEveryStorage(t *testing.T) {
 
 // Of a disk that is mostly zeros only the rest goes over the wire, and takes room there.
 func TestDirectWritesDataOnly(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	p := directPlace(t, server, d, Options{Storage: "tank"})
-	s := stage(t, p, sparseVM(512<<20))
-	s.fill(2, 100)
-	copy(s.data[200<<20:], "one grain")
+	s := stage(t, p, sparseVM(128<<20))
+	s.fill(2, 50)
+	copy(s.data[100<<20:], "one grain")
 	s.round()
 	s.finish()
 	before := d.Sent()
@@ -215,22 +217,26 @@ func TestDirectWritesDataOnly(t *testing.T) {
 
 // While the VM runs all of it is delivered; in the outage what changed since, and nothing else.
 func TestOutageDeliversTheDelta(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	for _, kind := range []string{"lvmthin", "lvm", "dir"} {
+		if kind == "dir" && !lane.Slow {
+			continue // TestDirectToEveryStorage has files, too
+		}
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: kind}))
 			p := directPlace(t, server, d, Options{Storage: "tank"})
-			s := stage(t, p, sparseVM(64<<20))
-			s.fill(3, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 30, 31, 32, 33, 63)
+			s := stage(t, p, sparseVM(32<<20))
+			s.fill(3, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 20, 21, 22, 23, 31)
 			s.round()
 			s.must(s.target.Prepare(t.Context(), s.def))
 			first := d.Sent()
-			s.fill(4, 2, 31)
+			s.fill(4, 2, 21)
 			clear(s.data[5<<20 : 6<<20]) // and what was data is zeros now
-			s.round(2, 5, 31)
+			s.round(2, 5, 21)
 			s.must(s.target.Prepare(t.Context(), s.def))
 			second := d.Sent()
 			s.fill(5, 7)
@@ -239,7 +245,7 @@ func TestOutageDeliversTheDelta(t *testing.T) {
 			told := int64(0)
 			s.def.Progress = func(done, _ int64) { told = done }
 			s.must(s.target.Publish(t.Context(), s.def))
-			if told != 64<<20 {
+			if told != 32<<20 {
 				t.Errorf("it was told that %d bytes are there", told)
 			}
 			third := d.Sent()
@@ -256,6 +262,7 @@ func TestOutageDeliversTheDelta(t *testing.T) {
 
 // What Prepare brought is not a guest that anybody could take for a whole one, and goes with the run.
 func TestEarlyDeliveryIsDiscarded(t *testing.T) {
+	t.Parallel()
 	server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	server.AddGuest(177, map[string]string{"name": "another", "scsi0": "tank:vm-177-disk-0"})
 	p := directPlace(t, server, d, Options{Storage: "tank"})
@@ -278,6 +285,7 @@ func TestEarlyDeliveryIsDiscarded(t *testing.T) {
 // What the first rounds brought is not left behind by a plan that says something else afterwards: another
 // storage for the disk, or nothing of ssh=.
 func TestEarlyVolumesFollowThePlan(t *testing.T) {
+	t.Parallel()
 	for name, second := range map[string]func(*pve.Server, *pve.SSH) *Platform{
 		"storage": func(n *pve.Server, d *pve.SSH) *Platform { return directPlace(t, n, d, Options{Storage: "local"}) },
 		"map": func(n *pve.Server, d *pve.SSH) *Platform {
@@ -311,6 +319,7 @@ func TestEarlyVolumesFollowThePlan(t *testing.T) {
 
 // What an earlier plan gave the guest is taken off by the change that gives it the rest.
 func TestOptionsOfAnEarlierPlanAreTakenOff(t *testing.T) {
+	t.Parallel()
 	w := &sshDelivery{&delivery{machine: Machine{Base: []Param{{"net0", "e1000"}}, Disks: []Disk{{Slot: "scsi0"}}}}}
 	was := map[string]string{"virtio0": "tank:b", "net0": "virtio", "net1": "virtio", "balloon": "0", "scsi0": "tank:a,discard=on", "tags": "mine"}
 	got := w.missingOptions(was, []string{"tank:a"})
@@ -321,6 +330,7 @@ func TestOptionsOfAnEarlierPlanAreTakenOff(t *testing.T) {
 
 // A run is taken back also by a command that does not name ssh=.
 func TestEarlyVolumesAreWithdrawnWithoutSSH(t *testing.T) {
+	t.Parallel()
 	server, d := serveSSH(t, pve.Config{})
 	s := stage(t, directPlace(t, server, d, Options{}), sparseVM(8<<20))
 	s.round()
@@ -334,6 +344,7 @@ func TestEarlyVolumesAreWithdrawnWithoutSSH(t *testing.T) {
 
 // Whoever takes our mark off a guest keeps it with its disks.
 func TestKeptGuestKeepsItsVolumes(t *testing.T) {
+	t.Parallel()
 	server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	p := directPlace(t, server, d, Options{Storage: "tank"})
 	s := stage(t, p, sparseVM(4<<20))
@@ -353,22 +364,23 @@ func TestKeptGuestKeepsItsVolumes(t *testing.T) {
 
 // A connection that breaks again and again goes on where it was: little is sent twice.
 func TestDirectGoesOnAfterABreak(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	p := directPlace(t, server, d, Options{Storage: "tank"})
-	s := stage(t, p, sparseVM(400<<20))
-	filled, breaks := int64(130), int64(1)
+	filled, breaks := int64(100), int64(1)
 	if lane.Slow {
 		filled, breaks = 300, 3
 	}
+	s := stage(t, p, sparseVM((filled+4)<<20))
 	for c := range filled {
 		s.fill(byte(c), c)
 	}
 	s.round()
 	s.finish()
-	d.Cut(90<<20, int(breaks))
+	d.Cut(80<<20, int(breaks)) // a batch is on record
 	s.must(s.target.Publish(t.Context(), s.def))
 	if sent := d.Sent(); sent < filled<<20 || sent > (filled+breaks*(batchData+8))<<20 {
 		t.Errorf("%d MiB were sent of %d", sent>>20, filled)
@@ -379,6 +391,7 @@ func TestDirectGoesOnAfterABreak(t *testing.T) {
 // A run that dies goes on with what is on record, and with nothing else: a volume that somebody replaced
 // begins anew.
 func TestRecordIsOfItsVolume(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -409,6 +422,7 @@ func TestRecordIsOfItsVolume(t *testing.T) {
 // What keeps us from the node, or the node from writing, is told with its kind and a remedy; nothing of a
 // cold delivery is left, and the next one is as good as the first.
 func TestDirectFailures(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -496,6 +510,7 @@ func fail(t *testing.T, d *pve.SSH, errno int, event string) {
 
 // An early delivery that fails in the outage stays for the next try, which sends only what is missing.
 func TestOutageThatFailsKeepsWhatWasDelivered(t *testing.T) {
+	t.Parallel()
 	server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	p := directPlace(t, server, d, Options{Storage: "tank"})
 	s := stage(t, p, sparseVM(32<<20))
@@ -520,6 +535,7 @@ func TestOutageThatFailsKeepsWhatWasDelivered(t *testing.T) {
 
 // A program of ours that was left on the node, and holds the volume, gives way.
 func TestWhoIsLeftOnTheNodeGivesWay(t *testing.T) {
+	t.Parallel()
 	server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	p := directPlace(t, server, d, Options{Storage: "tank"})
 	s := stage(t, p, sparseVM(4<<20))
@@ -542,6 +558,7 @@ func TestWhoIsLeftOnTheNodeGivesWay(t *testing.T) {
 
 // A qemu-nbd that does not end when it is told to does not keep the volume from who comes next.
 func TestServerThatDoesNotEndIsKilled(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}

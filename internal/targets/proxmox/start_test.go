@@ -49,6 +49,7 @@ func starts(s *pve.Server) (n int) {
 }
 
 func TestStart(t *testing.T) {
+	t.Parallel()
 	s, p, d := delivered(t, pve.Config{})
 	vmid, was := guestOf(t, s, d.VM)
 	console := fmt.Sprintf("qm terminal %d on pve1, or %s/?console=kvm&node=pve1&novnc=1&vmid=%d", vmid, s.URL(), vmid)
@@ -73,6 +74,7 @@ func TestStart(t *testing.T) {
 }
 
 func TestConsole(t *testing.T) {
+	t.Parallel()
 	const screen = "https://pve1:8006/?console=kvm&node=pve1&novnc=1&vmid=101"
 	serial, away := map[string]string{"serial0": "socket"}, strings.ReplaceAll(screen, "node=pve1", "node=pve2")
 	for _, tt := range []struct {
@@ -101,6 +103,7 @@ func TestConsole(t *testing.T) {
 
 // A guest that does not start stays what it is, and its error says what the node said and what to do.
 func TestStartFails(t *testing.T) {
+	t.Parallel()
 	acl := pve.ACL{"/": pve.All()}
 	acl["/vms"] = strings.Fields(strings.ReplaceAll(strings.Join(pve.All(), " "), "VM.PowerMgmt", ""))
 	weak := []pve.Token{{User: "a@pve", ID: "t", Secret: "s", ACL: acl}}
@@ -159,6 +162,7 @@ func TestStartFails(t *testing.T) {
 
 // The doctor says of a token that may start nothing that it may not; that keeps nothing from being delivered.
 func TestExamineSaysWhoMayNotStart(t *testing.T) {
+	t.Parallel()
 	acl := pve.ACL{"/": pve.All(), "/vms": strings.Fields(strings.ReplaceAll(strings.Join(pve.All(), " "), "VM.PowerMgmt", ""))}
 	for _, tt := range []struct {
 		acl   pve.ACL
@@ -177,6 +181,7 @@ func TestExamineSaysWhoMayNotStart(t *testing.T) {
 
 // Only the guest that was made of the VM, and is finished, is started.
 func TestStartLeavesOthersOff(t *testing.T) {
+	t.Parallel()
 	s, _, d := delivered(t, pve.Config{})
 	vmid, config := guestOf(t, s, d.VM)
 	delete(config, "digest")
@@ -216,6 +221,7 @@ func TestStartLeavesOthersOff(t *testing.T) {
 // Whichever request is lost, or the answer to the one that changes something, the guest runs in the end, and Start
 // knows.
 func TestStartWhoseRequestsAreLost(t *testing.T) {
+	t.Parallel()
 	s, p, d := delivered(t, pve.Config{})
 	vmid, _ := guestOf(t, s, d.VM)
 	whole := p.api.http.Transport
@@ -281,6 +287,7 @@ func (l *losing) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // A start that was asked for and not answered goes on as a task: it is waited for, and not begun again.
 func TestStartIsFoundUnderWay(t *testing.T) {
+	t.Parallel()
 	s, p, d := delivered(t, pve.Config{})
 	vmid, _ := guestOf(t, s, d.VM)
 	hold := make(chan struct{})
@@ -304,6 +311,7 @@ func TestStartIsFoundUnderWay(t *testing.T) {
 
 // The cluster's HA manager starts a guest after the task that asked for it.
 func TestStartByTheHAManager(t *testing.T) {
+	t.Parallel()
 	s, p, d := delivered(t, pve.Config{})
 	s.SetFaults(pve.Faults{HA: true})
 	vmid, _ := guestOf(t, s, d.VM)
@@ -313,6 +321,7 @@ func TestStartByTheHAManager(t *testing.T) {
 }
 
 func TestStartThatIsCanceled(t *testing.T) {
+	t.Parallel()
 	s, p, d := delivered(t, pve.Config{})
 	hold := make(chan struct{})
 	defer close(hold)

@@ -20,6 +20,7 @@ func tagged(tags ...inventory.Tag) *inventory.VM {
 }
 
 func TestTags(t *testing.T) {
+	t.Parallel()
 	vm := tagged(inventory.Tag{Category: "env", Name: "prod"}, inventory.Tag{Category: "Env", Name: "Prod"}, inventory.Tag{Category: "env", Name: "prod!"},
 		inventory.Tag{Category: "Kunde", Name: "Müller & Söhne"}, inventory.Tag{Category: "lang", Name: "C++/C#"}, inventory.Tag{Category: "v", Name: "1.2_3"},
 		inventory.Tag{Category: "decamp", Name: sourceID(biosVM())}, inventory.Tag{Category: "-", Name: "+"})
@@ -53,6 +54,7 @@ func FuzzTags(f *testing.F) {
 // The notes have tags and attributes by their own words, and what the VM's own notes say, however many
 // there are.
 func TestNotesHaveTagsAndAttributes(t *testing.T) {
+	t.Parallel()
 	vm := tagged(inventory.Tag{Category: "Env", Name: "Prod & <more>"})
 	vm.Attributes = map[string]string{"Owner": "R&D\nsecond line", "Cost centre": "4711"}
 	text := guestDescription(vm, 105, guestStatus{})
@@ -72,6 +74,7 @@ func TestNotesHaveTagsAndAttributes(t *testing.T) {
 // Tags that an administrator has for himself do not end a delivery: the guest has none, and who reads
 // the warning can give them.
 func TestRegisteredTagsAreWarnedOf(t *testing.T) {
+	t.Parallel()
 	most := slices.DeleteFunc(pve.All(), func(privilege string) bool { return privilege == "Sys.Modify" })
 	mover := pve.Token{User: "mover@pve", ID: "t", Secret: "s3cret-0001", ACL: pve.ACL{"/": most}}
 	s := serve(t, pve.Config{Tokens: []pve.Token{mover}, RegisteredTags: []string{"env-prod"}})
@@ -90,6 +93,7 @@ func TestRegisteredTagsAreWarnedOf(t *testing.T) {
 
 // What is said before is what is given.
 func TestOutlineHasTheTags(t *testing.T) {
+	t.Parallel()
 	s := serve(t, pve.Config{})
 	vm := tagged(inventory.Tag{Category: "Env", Name: "Prod"}, inventory.Tag{Category: "app", Name: "db & web"})
 	p, d := place(t, s, Options{}), deliver(t, vm)

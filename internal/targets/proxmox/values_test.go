@@ -10,6 +10,7 @@ import (
 
 // The completion of an address offers the storages and networks that fit each parameter.
 func TestListValues(t *testing.T) {
+	t.Parallel()
 	s := serve(t, pve.Config{Networks: []pve.Network{{Name: "vmbr0"}, {Name: "vnet1", Zone: "zone1"}}})
 	for parameter, want := range map[string]string{"storage": "local local-lvm", "import": "local", "bridge": "vmbr0 vnet1", "cpu": ""} {
 		names, err := place(t, s, Options{}).ListValues(t.Context(), parameter)

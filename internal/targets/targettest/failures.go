@@ -3,7 +3,7 @@ package targettest
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -39,18 +39,15 @@ func assertRefuses(t *testing.T, p platform.Platform, kinds ...fault.Kind) {
 }
 
 // callsFail loses one call, or its answer, in each delivery. Deliver must succeed, or leave nothing. The
-// slow lane loses each call and each answer; otherwise every second call or its answer, by turns.
+// slow lane loses each call and each answer; otherwise call or answer, by turns.
 func callsFail(t *testing.T, h Harness) {
-	fates, step := []Outcome{Lost, Unanswered}, 2
-	if lane.Slow {
-		step = 1
-	}
+	fates := []Outcome{Unanswered, Lost}
 	for i := range fates {
 		if i > 0 && !lane.Slow {
 			break
 		}
-		eachCall(t, h, step, func(t *testing.T, site Site, d platform.Delivery, n int) {
-			fate := fates[(n/step+i)%len(fates)]
+		eachCall(t, h, 1, false, func(t *testing.T, site Site, d platform.Delivery, n, nth int) {
+			fate := fates[(nth+i)%len(fates)]
 			before := site.Objects(t)
 			site.SetCallHook(func(call int) Outcome {
 				if call == n {
@@ -69,14 +66,10 @@ func callsFail(t *testing.T, h Harness) {
 	}
 }
 
-// callsAreCanceled cancels the context of Deliver during one of its calls: every third one, in the slow
-// lane each. Deliver must succeed, or leave nothing.
+// callsAreCanceled cancels the context of Deliver during one of its calls. Deliver must succeed, or leave
+// nothing.
 func callsAreCanceled(t *testing.T, h Harness) {
-	step := 3
-	if lane.Slow {
-		step = 1
-	}
-	eachCall(t, h, step, func(t *testing.T, site Site, d platform.Delivery, n int) {
+	eachCall(t, h, 2, false, func(t *testing.T, site Site, d platform.Delivery, n, _ int) {
 		before := site.Objects(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -99,11 +92,11 @@ func callsAreCanceled(t *testing.T, h Harness) {
 }
 
 // survivesDeath loses all calls after the n-th, as a killed process would. The next Deliver must
-// complete the VM,
-// and Withdraw must remove everything. A VM that already has all its disks must be complete. After every
-// third call, in the slow lane after each, Withdraw must also remove what the killed process left.
+// complete the VM, and Withdraw must remove everything. A VM that already has all its disks must be
+// complete. After every second kill, in the slow lane after each, Withdraw must also remove what the killed
+// process left.
 func survivesDeath(t *testing.T, h Harness) {
-	eachCall(t, h, 1, func(t *testing.T, site Site, d platform.Delivery, n int) {
+	eachCall(t, h, 1, true, func(t *testing.T, site Site, d platform.Delivery, n, nth int) {
 		before := site.Objects(t)
 		cut := func(call int) Outcome {
 			switch {
@@ -128,7 +121,7 @@ func survivesDeath(t *testing.T, h Harness) {
 		mustDeliver(t, site, d)
 		mustWithdraw(t, site, d.VM)
 		assertUnchanged(t, site, before, "Withdraw")
-		if n%3 != 0 && !lane.Slow {
+		if nth%2 != 0 && !lane.Slow {
 			return
 		}
 		d = stageVM(t, d.VM, targets.Raw)
@@ -138,32 +131,59 @@ func survivesDeath(t *testing.T, h Harness) {
 	})
 }
 
-// eachCall runs try in a subtest with a new site for every step-th call that a delivery makes. n counts from
-// 1. It is skipped in short mode, because the number of deliveries is that of the calls.
-func eachCall(t *testing.T, h Harness, step int, try func(t *testing.T, site Site, d platform.Delivery, n int)) {
+// eachCall runs try in a subtest with a new site for calls that a delivery makes: in the slow lane for each.
+// Otherwise for every step-th of those that change something, and for every fourth of the others: they leave
+// the platform as it is. If afterChanges is set, the last call before a change counts as a change: then all
+// effects of earlier calls are complete. n counts calls from 1; nth counts the subtests of either kind from 0.
+// It is skipped in short mode, because the number of deliveries is that of the calls.
+func eachCall(t *testing.T, h Harness, step int, afterChanges bool, try func(t *testing.T, site Site, d platform.Delivery, n, nth int)) {
 	if testing.Short() {
 		t.Skip("delivers once for each call")
 	}
-	calls := countCalls(t, h)
-	for n := 1; n <= calls; n += step {
-		t.Run(fmt.Sprint(n), func(t *testing.T) { h.runParallel(t); try(t, h.New(t), stageVM(t, newVM(), targets.Raw), n) })
+	steps := map[bool]int{false: step, true: 4}
+	if lane.Slow {
+		steps = map[bool]int{false: 1, true: 1}
+	}
+	seen := map[bool]int{}
+	calls := listCalls(t, h)
+	for i, reads := range calls {
+		if afterChanges && i+1 < len(calls) && !calls[i+1] {
+			reads = false
+		}
+		at := seen[reads]
+		if seen[reads]++; at%steps[reads] != 0 {
+			continue
+		}
+		t.Run(fmt.Sprint(i+1), func(t *testing.T) {
+			h.runParallel(t)
+			try(t, h.New(t), stageVM(t, newVM(), targets.Raw), i+1, at/steps[reads])
+		})
 	}
 }
 
-// countCalls returns the number of calls of one delivery, or 0 if the site has no CallHook.
-func countCalls(t *testing.T, h Harness) int {
-	var calls atomic.Int64
+// listCalls returns the calls of one delivery, by whether they only read; nil if the site has no CallHook.
+func listCalls(t *testing.T, h Harness) (reads []bool) {
 	t.Run("count", func(t *testing.T) {
 		site := h.New(t)
 		if site.SetCallHook == nil {
 			return
 		}
-		site.SetCallHook(func(n int) Outcome { calls.Store(int64(n)); return Pass })
+		calls := 0
+		var mu sync.Mutex
+		site.SetCallHook(func(n int) Outcome {
+			mu.Lock()
+			defer mu.Unlock()
+			calls = max(calls, n)
+			return Pass
+		})
 		mustDeliver(t, site, stageVM(t, newVM(), targets.Raw))
+		for n := range calls {
+			reads = append(reads, site.Reads(n+1))
+		}
 		site.SetCallHook(nil)
-		if calls.Load() == 0 {
-			t.Error("a delivery without a call: is the tap at the right place?")
+		if calls == 0 {
+			t.Error("a delivery without a call: is the hook at the right place?")
 		}
 	})
-	return int(calls.Load())
+	return reads
 }

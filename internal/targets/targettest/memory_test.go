@@ -143,6 +143,9 @@ func (m *memory) tap(hook func(int) Outcome) {
 	m.hook, m.calls = hook, 0
 }
 
+// reads reports whether the n-th call only reads: the first looks for the VM.
+func (m *memory) reads(n int) bool { return n == 1 }
+
 func (m *memory) things(*testing.T) []string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(m.vms)) {

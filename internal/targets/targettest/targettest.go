@@ -72,6 +72,10 @@ type Site struct {
 	// hook passes all calls. A call is a request; all parts of one upload are one call. SetCallHook is nil for a
 	// platform without calls.
 	SetCallHook func(hook func(n int) Outcome)
+
+	// Reads reports whether the n-th call since SetCallHook changes nothing at the platform. It is nil without
+	// SetCallHook. The quick lane loses each call that changes something, and few of the others.
+	Reads func(n int) bool
 }
 
 // Outcome is the outcome of a call to the platform.

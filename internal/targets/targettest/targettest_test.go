@@ -19,7 +19,7 @@ func TestSoundPlacePasses(t *testing.T) {
 	Run(t, Harness{
 		New: func(*testing.T) Site {
 			m := &memory{bug: bug, vms: map[string]*kept{}}
-			return Site{Platform: m, VMs: m.seen, Objects: m.things, Occupy: m.occupy, SetCallHook: m.tap}
+			return Site{Platform: m, VMs: m.seen, Objects: m.things, Occupy: m.occupy, SetCallHook: m.tap, Reads: m.reads}
 		},
 		Denied: func(*testing.T) platform.Platform {
 			return closed{fault.New(fault.Denied, "wrong token").WithHint("make a new one")}

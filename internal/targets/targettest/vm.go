@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -54,17 +55,24 @@ func newNamesake() *inventory.VM {
 
 // diskContent returns the content of vm's n-th disk. The first disk has data at both ends and zeros
 // between them.
-// The data depends on vm's UUID. All other disks contain zeros.
+// The data depends on vm's UUID. All other disks contain zeros. The result is shared: callers must not change it.
 func diskContent(vm *inventory.VM, n int) []byte {
-	p := make([]byte, vm.Disks[n].Capacity)
-	if n > 0 {
-		return p
+	key := fmt.Sprint(n, vm.UUID, vm.Disks[n].Capacity)
+	if p, ok := contents.Load(key); ok {
+		return p.([]byte)
 	}
-	rnd := rand.NewChaCha8([32]byte([]byte(fmt.Sprintf("%-32.32s", vm.UUID))))
-	_, _ = rnd.Read(p[:mib+512]) // it cannot fail
-	_, _ = rnd.Read(p[len(p)-4096:])
+	p := make([]byte, vm.Disks[n].Capacity)
+	if n == 0 {
+		rnd := rand.NewChaCha8([32]byte([]byte(fmt.Sprintf("%-32.32s", vm.UUID))))
+		_, _ = rnd.Read(p[:mib+512]) // it cannot fail
+		_, _ = rnd.Read(p[len(p)-4096:])
+	}
+	contents.Store(key, p)
 	return p
 }
+
+// contents are the results of diskContent: a suite delivers few VMs hundreds of times.
+var contents sync.Map
 
 // stageVM writes vm's images to a new temporary folder, and returns the delivery of a run at its commit
 // step.
