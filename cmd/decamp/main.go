@@ -22,15 +22,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/decamp/decamp/internal/convert/appliance/inside"
 	"github.com/decamp/decamp/internal/terminal"
 	"github.com/decamp/decamp/internal/tuning"
 )
 
 func main() {
-	if inside.Is() {
-		inside.Run() // does not return
-	}
 	unprotected := forbidCoreDumps()
 	tuning.Apply()
 	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)

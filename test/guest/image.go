@@ -98,7 +98,8 @@ func (b builder) writeRoot() error {
 // grubConfig boots without a menu. A panic reboots, which ends QEMU with -no-reboot. no_timer_check: on
 // a busy machine an emulated timer is late, and the kernel would panic. cryptomgr.notests: no guest
 // uses ciphers, and their tests take an eighth of the kernel's start. mitigations=off: QEMU emulates
-// each retpoline. With a BIOS, linux16 loads the kernel in place. linux copies all its memory bytewise,
+// each retpoline. no5lvl, nokaslr, init_on_alloc=0: QEMU emulates each step of a translation of
+// addresses, the relocation of the kernel, and the initialization of memory. With a BIOS, linux16 loads the kernel in place. linux copies all its memory bytewise,
 // a quarter of the processor time of an emulated boot.
 func (b builder) grubConfig() string {
 	linux, initrd := "linux16", "initrd16"
@@ -107,7 +108,7 @@ func (b builder) grubConfig() string {
 	}
 	return "set timeout=0\nmenuentry tiny {\n" +
 		"\t" + linux + " /boot/vmlinuz-" + b.kernel.release + " root=" + b.variant.root +
-		" console=ttyS0 loglevel=5 panic=1 no_timer_check cryptomgr.notests mitigations=off\n" +
+		" console=ttyS0 loglevel=5 panic=1 no_timer_check cryptomgr.notests mitigations=off no5lvl nokaslr init_on_alloc=0\n" +
 		"\t" + initrd + " /boot/initrd.img-" + b.kernel.release + "\n}\n"
 }
 

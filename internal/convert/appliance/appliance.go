@@ -39,7 +39,7 @@ type Options struct {
 	// image of a distribution's kernel with its modules in the same folder or in lib/modules there;
 	// default: the newest in /boot that has the modules
 	Kernel   string
-	Program  string                      // static program that begins with inside.Run; default: this program
+	Program  string                      // static program that imports package inside; default: this program
 	QEMU     string                      // path of QEMU; default: the installed one
 	Root     string                      // folder in which kernels are searched; default /
 	Deadline time.Duration               // limit from power-on to unmount; default 10 minutes. An emulated VM needs half a minute

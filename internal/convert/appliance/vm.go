@@ -106,9 +106,10 @@ var machineArgs = []string{"-nodefaults", "-no-user-config", "-display", "none",
 
 // kernelParameters make the start cheap, most of all for an emulated VM. no_timer_check: the timer of an
 // emulated VM is late on a busy machine, and the kernel would panic. The self-tests of ciphers and the
-// mitigations protect nothing here: one program runs in the VM, and it is trusted.
+// mitigations protect nothing here: one program runs in the VM, and it is trusted. no5lvl: QEMU emulates
+// each step of a translation of addresses.
 const kernelParameters = "console=ttyS0 quiet loglevel=5 panic=-1 selinux=0 apparmor=0 audit=0 random.trust_cpu=on" +
-	" no_timer_check cryptomgr.notests mitigations=off"
+	" no_timer_check cryptomgr.notests mitigations=off no5lvl"
 
 // runsKVM reports whether KVM runs a vCPU on this machine.
 func (o Options) runsKVM(ctx context.Context) bool {

@@ -2,9 +2,11 @@ package bombs
 
 import (
 	"bytes"
-	"compress/gzip"
+	"compress/flate"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"strings"
 
 	"github.com/ulikunitz/xz/lzma"
@@ -110,22 +112,32 @@ func lz4Archive(plain []byte) []byte {
 	return append(append(out, packed...), 0, 0, 0, 0)
 }
 
-// gzipBomb compresses an archive with one file of size zeros.
+// gzipBomb compresses an archive with one file of size zeros, a multiple of 1 MiB.
 func gzipBomb(size int) []byte {
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	_, err := w.Write(cpioEntry("large", uint32(size)))
-	zeros := make([]byte, 1<<20)
-	for ; err == nil && size > 0; size -= len(zeros) {
-		_, err = w.Write(zeros[:min(size, len(zeros))])
+	head, zeros := cpioEntry("large", uint32(size)), make([]byte, 1<<20)
+	out := bytes.NewBuffer([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff})
+	w, err := flate.NewWriter(out, flate.DefaultCompression)
+	sum := crc32.ChecksumIEEE(head)
+	_, write := w.Write(head)
+	err = errors.Join(err, write)
+	last := 0 // begin of the last MiB in out
+	for range 2 {
+		last = out.Len()
+		_, write := w.Write(zeros)
+		err = errors.Join(err, write, w.Flush())
 	}
-	if err == nil {
-		err = w.Close()
+	// After zeros, each MiB of zeros is compressed into the same bytes.
+	again := bytes.Clone(out.Bytes()[last:])
+	for done := 0; done < size; done += len(zeros) {
+		sum = crc32.Update(sum, crc32.IEEETable, zeros)
+		if done >= 2*len(zeros) {
+			out.Write(again)
+		}
 	}
-	if err != nil {
+	if err = errors.Join(err, w.Close()); err != nil {
 		panic(err) // writes to a buffer do not fail
 	}
-	return out.Bytes()
+	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(out.Bytes(), sum), uint32(len(head)+size))
 }
 
 // repeatBytes returns n copies of b as a string, the form of initramfsBomb.

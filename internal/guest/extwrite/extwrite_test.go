@@ -2,6 +2,9 @@ package extwrite
 
 import (
 	"bytes"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,24 +50,32 @@ func TestEveryOperationOnEveryForm(t *testing.T) {
 			tell("fill again", fs.WriteFile("boot/initrd", tail, Attr{}))
 			fs.proven(t)
 
-			for path, want := range map[string]string{
+			contents := map[string]string{
 				"/etc/fstab": text, "/etc/many/a file with number 7": "seven", "/boot/initrd": string(tail), "/etc/empty": "more",
 				"/etc/new": string(pattern(70_000)), "/etc/nothing": "", "/etc/systemd/network/10.link": "[Match]\n",
-			} {
-				if got := fs.seen(t, path); got != want {
+			}
+			paths := slices.Sorted(maps.Keys(contents))
+			requests := []string{"stat /etc/new", "stat /etc/fstab", "stat /etc/systemd/open-vm-tools.service"}
+			for _, path := range paths {
+				requests = append(requests, fmt.Sprintf("cat %q", path))
+			}
+			answers := fs.debugfs(t, requests...)
+			for i, path := range paths {
+				want := contents[path]
+				if got := answers[3+i]; got != want {
 					t.Errorf("%s: debugfs reads %d bytes, want %d", path, len(got), len(want))
 				}
 				if got, err := fs.ReadFile(path, 1<<30); err != nil || string(got) != want {
 					t.Errorf("%s: %d bytes, %v", path, len(got), err)
 				}
 			}
-			if told := fs.told(t, "/etc/new"); !strings.Contains(told, "Mode:  0600") || !strings.Contains(told, "User: 70000   Group:     5") {
+			if told := answers[0]; !strings.Contains(told, "Mode:  0600") || !strings.Contains(told, "User: 70000   Group:     5") {
 				t.Errorf("of the new file, debugfs tells %s", told)
 			}
-			if told := fs.told(t, "/etc/fstab"); !strings.Contains(told, "Mode:  0640") {
+			if told := answers[1]; !strings.Contains(told, "Mode:  0640") {
 				t.Errorf("of the replaced file, debugfs tells %s", told)
 			}
-			if told := fs.told(t, "/etc/systemd/open-vm-tools.service"); !strings.Contains(told, `Fast link dest: "/dev/null"`) {
+			if told := answers[2]; !strings.Contains(told, `Fast link dest: "/dev/null"`) {
 				t.Errorf("of the link, debugfs tells %s", told)
 			}
 		})
@@ -167,8 +178,9 @@ func TestFilesInPieces(t *testing.T) {
 				want[which] = append(want[which], part...)
 			}
 			fs.proven(t)
+			answers := fs.debugfs(t, "cat "+fileOf(0), "cat "+fileOf(1))
 			for which, data := range want {
-				if got := fs.seen(t, fileOf(which)); got != string(data) {
+				if got := answers[which]; got != string(data) {
 					t.Errorf("%s: %d bytes, want %d", fileOf(which), len(got), len(data))
 				}
 			}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,10 +107,41 @@ func (f form) makeImage(t testing.TB, tree string) string {
 	return path
 }
 
-// seedTree makes a folder with files of several sizes, links, and a folder with many names.
+// seed is the folder of seedTree; empty before the first test that needs it.
+var (
+	seed     string
+	seedLock sync.Mutex
+)
+
+// TestMain removes the folder that the tests share.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := os.RemoveAll(seed); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// seedTree returns a folder with files of several sizes, links, and a folder with many names. Tests share it, and
+// only read.
 func seedTree(t testing.TB) string {
 	t.Helper()
-	dir := t.TempDir()
+	seedLock.Lock()
+	defer seedLock.Unlock()
+	if seed == "" {
+		dir, err := os.MkdirTemp("", "extwrite-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		seed = dir
+		writeSeedTree(t, dir)
+	}
+	return seed
+}
+
+func writeSeedTree(t testing.TB, dir string) {
+	t.Helper()
 	err := errors.Join(
 		os.MkdirAll(filepath.Join(dir, "etc/many"), 0o755),
 		os.MkdirAll(filepath.Join(dir, "boot"), 0o755),
@@ -126,7 +158,6 @@ func seedTree(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return dir
 }
 
 // pattern is n bytes that differ from block to block.
@@ -171,20 +202,30 @@ func (o opened) proven(t testing.TB) {
 	}
 }
 
-// seen is what debugfs reads from a file.
-func (o opened) seen(t testing.TB, path string) string {
+// debugfs returns the answers of one debugfs to several requests.
+func (o opened) debugfs(t testing.TB, requests ...string) (answers []string) {
 	t.Helper()
-	out, err := exec.Command(tool(t, "debugfs"), "-R", fmt.Sprintf("cat %q", path), o.path).Output()
+	file := filepath.Join(t.TempDir(), "requests")
+	if err := os.WriteFile(file, []byte(strings.Join(requests, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := command(t, "debugfs", "-f", file, o.path).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(out)
-}
-
-// told is what debugfs tells of a file.
-func (o opened) told(t testing.TB, path string) string {
-	t.Helper()
-	return program(t, "debugfs", "-R", fmt.Sprintf("stat %q", path), o.path)
+	rest := string(out)
+	for i, request := range requests {
+		_, after, found := strings.Cut(rest, "debugfs: "+request+"\n")
+		if !found {
+			t.Fatalf("debugfs has no answer to %s: %q", request, rest)
+		}
+		rest = after
+		if i+1 < len(requests) {
+			after, _, _ = strings.Cut(rest, "debugfs: "+requests[i+1]+"\n")
+		}
+		answers = append(answers, after)
+	}
+	return answers
 }
 
 func command(t testing.TB, name string, args ...string) *exec.Cmd {

@@ -29,12 +29,18 @@ func TestNewFilesAreLabelledAsTheirFolder(t *testing.T) {
 				}
 			}
 			fs.proven(t)
-			for _, path := range []string{"/etc/new", "/etc/folder", "/etc/folder/new", "/etc/link"} {
-				if got := program(t, "debugfs", "-R", "ea_get -V "+path+" security.selinux", fs.path); !strings.Contains(got, c.want) || c.want == "" && strings.Contains(got, "etc_t") {
+			labelled := []string{"/etc/new", "/etc/folder", "/etc/folder/new", "/etc/link"}
+			var requests []string
+			for _, path := range labelled {
+				requests = append(requests, "ea_get -V "+path+" security.selinux")
+			}
+			answers := fs.debugfs(t, append(requests, "ea_list /boot/new")...)
+			for i, path := range labelled {
+				if got := answers[i]; !strings.Contains(got, c.want) || c.want == "" && strings.Contains(got, "etc_t") {
 					t.Errorf("%s is labelled %q, want %q", path, got, c.want)
 				}
 			}
-			if got := program(t, "debugfs", "-R", "ea_list /boot/new", fs.path); strings.Contains(got, "selinux") {
+			if got := answers[len(labelled)]; strings.Contains(got, "selinux") {
 				t.Errorf("a file in a folder without label has %q", got)
 			}
 		})

@@ -44,7 +44,7 @@ func cpio(t testing.TB, names ...string) []byte {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		data := make([]byte, 100_000+i*77_777) // half of it can be compressed
+		data := make([]byte, 50_000+i*40_000) // half of it can be compressed
 		for j := 0; j < len(data)/2; j++ {
 			data[j] = byte(random.Uint32())
 		}
@@ -74,7 +74,32 @@ func read(t testing.TB, r io.Reader) (Content, error) {
 
 const modules = "usr/lib/modules/6.1.0/kernel/drivers/"
 
+// wholeArchive and packedArchives are made by the first test that needs them.
+var (
+	wholeArchive   []byte            // archive of whole
+	packedArchives map[string][]byte // archive of whole by its compressor
+)
+
+// whole returns an archive with all that is read, of more than the 1 MiB that xz refers back to.
 func whole(t testing.TB) []byte {
+	if wholeArchive == nil {
+		wholeArchive = makeWhole(t)
+	}
+	return bytes.Clone(wholeArchive)
+}
+
+// packed returns whole, packed by each compressor.
+func packed(t testing.TB) map[string][]byte {
+	if packedArchives == nil {
+		packedArchives = map[string][]byte{}
+		for name, command := range compressors() {
+			packedArchives[name] = run(t, "", whole(t), command[0], command[1:]...)
+		}
+	}
+	return packedArchives
+}
+
+func makeWhole(t testing.TB) []byte {
 	return cpio(t, "init", "scripts/functions", "conf/initramfs.conf", modules+"block/virtio_blk.ko",
 		modules+"scsi/virtio_scsi.ko.xz", modules+"virtio/virtio_pci.ko.zst", modules+"scsi/vmw-pvscsi.ko.gz", "usr/bin/resume")
 }
@@ -95,12 +120,10 @@ func TestReadsWhatTheMakersWrite(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	plain := whole(t)
 	microcode := cpio(t, "kernel/x86/microcode/GenuineIntel.bin")
 	added := run(t, "", cpio(t, modules+"net/virtio_net.ko"), "gzip", "-n")
-	for name, command := range compressors() {
+	for name, packed := range packed(t) {
 		t.Run(name, func(t *testing.T) {
-			packed := run(t, "", plain, command[0], command[1:]...)
 			// Four zeros at least: LZ4 has no end but a block of no bytes, and a gzip could begin with a length.
 			image := slices.Concat(microcode, make([]byte, 512-len(microcode)%512), packed, make([]byte, 4+-len(packed)&3), added)
 			c, err := read(t, bytes.NewReader(image))
@@ -177,8 +200,7 @@ func TestReadRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want an error about %q", name, err, test.want)
 		}
 	}
-	for name, command := range compressors() {
-		packed := run(t, "", plain, command[0], command[1:]...)
+	for name, packed := range packed(t) {
 		if _, err := read(t, bytes.NewReader(packed[:len(packed)*2/3])); err == nil {
 			t.Errorf("%s that is cut short was read", name)
 		}

@@ -72,8 +72,9 @@ func isNeeded(patterns []string, root string) bool {
 	if len(patterns) == 0 || !slices.ContainsFunc(patterns, onBus) {
 		return true
 	}
-	files, _ := filepath.Glob("/sys/bus/*/devices/*/modalias")
-	for _, file := range files {
+	files, _ := filepath.Glob("/sys/bus/pci/devices/*/modalias")
+	virtio, _ := filepath.Glob("/sys/bus/virtio/devices/*/modalias")
+	for _, file := range append(files, virtio...) {
 		device := readLine(file)
 		matches := func(pattern string) bool {
 			ok, err := path.Match(pattern, device)

@@ -35,14 +35,17 @@ const (
 	deviceTimeout = 2 * time.Minute // limit of the wait for a device, which may take seconds on a busy machine
 )
 
-// Is reports whether this process is process 1 of an appliance.
-func Is() bool {
+// In an appliance, init runs all of the program. Function main would follow the initialization of the packages
+// that an appliance does not use, for which an emulated processor needs a second.
+func init() {
 	name, value, _ := strings.Cut(KernelArgument, "=")
-	return os.Getpid() == 1 && os.Getenv(name) == value
+	if os.Getpid() == 1 && os.Getenv(name) == value {
+		serveAndPowerOff()
+	}
 }
 
-// Run serves the host and then powers off the VM. It does not return.
-func Run() {
+// serveAndPowerOff serves the host and then powers off the VM. It does not return.
+func serveAndPowerOff() {
 	if err := runServer(); err != nil {
 		fmt.Printf("appliance: %v\n", err)
 	}
