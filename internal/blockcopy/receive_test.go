@@ -90,7 +90,7 @@ func TestReceiveResumesAfterACrashAtEveryOperation(t *testing.T) {
 	if testing.Short() {
 		t.Skip("crashes at every operation")
 	}
-	src := disk.NewSparsePattern(24<<20, 0.6, 9)
+	src := disk.NewSparsePattern(12<<20, 0.6, 9)
 	o := Options{Window: 1 << 20, Readers: 3, Writers: 2, CheckpointBytes: 2 << 20}
 	crash := errors.New("power cut")
 	for at := 1; ; at++ {

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // A history is a small log and what was held when each of its records was whole.
@@ -138,6 +139,9 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 	h := makeHistory(t)
 	path := filepath.Join(t.TempDir(), "m")
 	for bit := range len(h.bytes) * 8 {
+		if bit%8 != bit/8%8 && !lane.Slow {
+			continue // make test flips one bit of each byte
+		}
 		b := slices.Clone(h.bytes)
 		b[bit/8] ^= 1 << (bit % 8)
 		h.check(t, path, b, h.whole(int64(bit/8)), fmt.Sprintf("bit %d flipped", bit))
@@ -159,6 +163,9 @@ func TestEveryFlippedBitOfASealedFileIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	for bit := range len(whole) * 8 {
+		if bit%8 != bit/8%8 && !lane.Slow {
+			continue // make test flips one bit of each byte
+		}
 		b := slices.Clone(whole)
 		b[bit/8] ^= 1 << (bit % 8)
 		if err := os.WriteFile(path, b, 0o644); err != nil {

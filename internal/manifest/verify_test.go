@@ -112,7 +112,7 @@ func (s *spoiled) Medium() string { return "glass" }
 func TestVerifyFindsAGoodImageGood(t *testing.T) {
 	for name, src := range map[string]disk.Source{
 		"full":   disk.NewPattern(9<<20 + 512),
-		"sparse": disk.NewSparsePattern(80<<20, 0.3, 5),
+		"sparse": disk.NewSparsePattern(40<<20, 0.3, 5),
 		"empty":  disk.NewSparsePattern(33<<20, 0, 5),
 		"tiny":   disk.NewPattern(512),
 		"none":   disk.NewPattern(0),

@@ -444,6 +444,9 @@ func (w *world) rig(t *testing.T, dir string) migrate.Environment {
 	}
 	return migrate.Environment{Source: fakeSource{w}, Transport: fakeTransport{w}, Target: to, RequestSlot: w.line.asked(), Epoch: w.epoch, Convert: w.convert, V2V: w.runV2V,
 		Open: func(_ context.Context, d transport.Disk) (disk.Source, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.share(d.Disk.Key)
 			return &memSource{w: w, key: d.Disk.Key, data: w.disks[d.Disk.Key]}, nil
 		},
 		Reread: func(_ context.Context, d transport.Disk) (disk.Source, string, error) {

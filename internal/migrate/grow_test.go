@@ -199,6 +199,8 @@ func TestWarmSnapshotOfTheSmallerDiskIsReplaced(t *testing.T) {
 		defer b.world.mu.Unlock()
 		b.guest.moment++
 		before := map[int32][]byte{2000: b.disks[2000][:5*mib+512], 2001: b.disks[2001]}
+		b.share(2000)
+		b.share(2001)
 		b.guest.snapshots[fmt.Sprintf("decamp %s 2", e.Run)] = moment{b.guest.moment, before}
 		return true
 	}
@@ -234,7 +236,7 @@ func TestWarmGrownAndKilledAnywhere(t *testing.T) {
 		if _, err := probe.warm(2); err != nil {
 			t.Fatal(err)
 		}
-		for at := 0; at < len(probe.ops); at += min(2, sparse) * (4 + at/8) {
+		for at := 0; at < len(probe.ops); at += sparse * (4 + at/8) {
 			t.Run(fmt.Sprint(at, late), func(t *testing.T) {
 				t.Parallel()
 				b := begin(t, late)

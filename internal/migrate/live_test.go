@@ -26,6 +26,7 @@ type workload struct {
 	forgets   bool            // the host no longer knows what changed
 	grown     map[int32][]int // the moments in which disks grew: what is told across them is wrong
 	ons       int
+	shared    map[int32]bool // disks whose bytes a snapshot or a reader has: a write makes a copy first
 }
 
 type written struct {
@@ -54,13 +55,13 @@ func (w *world) work() {
 		return
 	}
 	g := &w.guest
-	cloned := map[int32]bool{} // readers and snapshots have what was there before
 	for range 1 + g.rnd.IntN(4) {
 		d := w.vm.Disks[g.rnd.IntN(len(w.vm.Disks))]
 		off := g.rnd.Int64N(d.Capacity/512) * 512
 		r := disk.Range{Off: off, Len: min(int64(1+g.rnd.IntN(200))*512, d.Capacity-off)}
-		if !cloned[d.Key] {
-			w.disks[d.Key], cloned[d.Key] = bytes.Clone(w.disks[d.Key]), true
+		if g.shared[d.Key] {
+			w.disks[d.Key] = bytes.Clone(w.disks[d.Key])
+			delete(g.shared, d.Key)
 		}
 		data := w.disks[d.Key]
 		for i := r.Off; i < r.End(); i++ {
@@ -102,6 +103,7 @@ func (w *world) readable(d transport.Disk) ([]byte, error) {
 		if w.vm.Power == inventory.PoweredOn {
 			return nil, fault.New(fault.Conflict, "the file is locked")
 		}
+		w.share(d.Disk.Key)
 		return w.disks[d.Disk.Key], nil
 	}
 	for name, m := range w.guest.snapshots {
@@ -110,6 +112,14 @@ func (w *world) readable(d transport.Disk) ([]byte, error) {
 		}
 	}
 	return nil, fault.New(fault.Transient, "snapshot %s is gone", d.Snapshot)
+}
+
+// share makes the next write to a disk copy it first. The caller holds mu.
+func (w *world) share(key int32) {
+	if w.guest.shared == nil {
+		w.guest.shared = map[int32]bool{}
+	}
+	w.guest.shared[key] = true
 }
 
 func refOf(name string) inventory.MoRef { return inventory.MoRef("snap-" + name) }
@@ -139,7 +149,8 @@ func (s fakeSource) TakeRoundSnapshot(ctx context.Context, _ inventory.MoRef, na
 		g.moment++
 		m := moment{g.moment, map[int32][]byte{}}
 		for key, data := range s.w.disks {
-			m.disks[key] = data // writers clone
+			m.disks[key] = data
+			s.w.share(key)
 		}
 		g.snapshots[name] = m
 	}

@@ -58,7 +58,7 @@ func (r *rig) sent(n int64) {
 // survives runs a reader, makes trouble when it has read a part, and compares.
 func survives(t *testing.T, limits lab.Limits, trouble func(r *rig)) {
 	t.Helper()
-	raw := image(t, 64<<20, 11)
+	raw := image(t, 40<<20, 11)
 	r := diskRig(t, raw, rigOptions{lab: lab.Config{Limits: limits}, https: https.Options{Sleep: quickly}})
 	wait := r.copied(func(out string, err error) {
 		if err != nil {

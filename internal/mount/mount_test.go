@@ -78,7 +78,7 @@ func TestEveryReaderGetsTheSameBytes(t *testing.T) {
 		t.Skip("takes more than a second")
 	}
 	requires(t, "qemu-img")
-	raw := image(t, 96<<20+512*3, 7)
+	raw := image(t, 40<<20+512*3, 7)
 	r := diskRig(t, raw, rigOptions{})
 	out := filepath.Join(t.TempDir(), "out")
 	t.Run("cmp", func(t *testing.T) { r.same(raw, r.flat()) })

@@ -102,7 +102,7 @@ func TestHolesAreAnsweredFromTheMap(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	r := generated(t, lab.Disk{Capacity: 4 << 30, Fill: 2, Seed: 5}, rigOptions{})
+	r := generated(t, lab.Disk{Capacity: 1 << 30, Fill: 4, Seed: 5}, rigOptions{})
 	disk, err := r.lab.Disk("web 01", 0)
 	if err != nil {
 		t.Fatal(err)

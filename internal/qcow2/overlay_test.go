@@ -33,8 +33,22 @@ func (d changedDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-func (d changedDisk) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
-	return []disk.Extent{{Range: r}}, nil
+// Extents describes what changed as data, and the rest as the disk does.
+func (d changedDisk) Extents(ctx context.Context, r disk.Range) (all []disk.Extent, err error) {
+	at := r.Off
+	for _, c := range append(slices.Clone(d.changed), disk.Range{Off: r.End(), Len: 1}) {
+		if before := r.Intersect(disk.Range{Off: at, Len: c.Off - at}); !before.Empty() {
+			extents, err := d.Source.Extents(ctx, before)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, extents...)
+		}
+		if c = c.Intersect(r); !c.Empty() {
+			all, at = append(all, disk.Extent{Range: c}), c.End()
+		}
+	}
+	return all, nil
 }
 
 // qemu-img finds the tables right, and reads the changed disk, whatever changed: nothing, all

@@ -23,9 +23,10 @@ func TestSourceConformance(t *testing.T) {
 	})
 }
 
-// slowKinds are images of TestSourceReadsWhatQEMUWrites whose options each occur in another one, or in
-// TestKeptClustersAreBounded.
+// slowKinds are images of TestSourceReadsWhatQEMUWrites whose options each occur in another one, in TestChains,
+// TestHistories or TestKeptClustersAreBounded.
 var slowKinds = map[string]bool{
+	"version 2": true, "512-byte clusters": true, "2 MiB clusters": true, "lazy refcounts": true,
 	"metadata allocated": true, "no zero detection": true, "compressed": true, "compressed, 2 MiB": true, "compressed, v2": true,
 	"compressed, 512 B": true, "zstd": true, "zstd, 2 MiB": true, "subclusters": true, "subclusters, 16 K": true, "subclusters, zlib": true, "all allocated": true,
 }
@@ -128,16 +129,16 @@ func TestForeignFeaturesAreRefused(t *testing.T) {
 	}
 }
 
-// small returns the bytes of a finished image of 3 MiB and its layout.
-func small(t testing.TB) ([]byte, layout) {
+// small returns the bytes of a finished image of size bytes and its layout.
+func small(t testing.TB, size int64) ([]byte, layout) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
-	finish(t, path, disk.NewPattern(3<<20))
+	finish(t, path, disk.NewPattern(size))
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := newLayout(3 << 20)
+	l, err := newLayout(size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +147,7 @@ func small(t testing.TB) ([]byte, layout) {
 
 // TestDamageIsNamed changes one number of an image at a time.
 func TestDamageIsNamed(t *testing.T) {
-	good, l := small(t)
+	good, l := small(t, 3<<20)
 	l2 := l.l2.Off + 8*5 // entry of the sixth cluster
 	for name, c := range map[string]struct {
 		at    int64
@@ -218,7 +219,7 @@ func readImage(t testing.TB, image memory) ([]byte, error) {
 
 // TestTruncationIsSeen cuts an image at every 32 KiB.
 func TestTruncationIsSeen(t *testing.T) {
-	good, l := small(t)
+	good, l := small(t, 3<<20)
 	last := l.data.End() - clusterSize // of the last cluster some may be missing, see readStandard
 	for end := int64(0); end <= last; end += clusterSize / 2 {
 		if _, err := readImage(t, good[:end]); !fault.Is(err, fault.Corrupt) {
@@ -234,7 +235,7 @@ func TestTruncationIsSeen(t *testing.T) {
 // a flip may lead to other data of the same file (which the manifest finds), but never to
 // a panic or to an error without a remedy.
 func TestFlipsInTables(t *testing.T) {
-	image, l := small(t)
+	image, l := small(t, 2*clusterSize)
 	for _, r := range []disk.Range{{Len: headerV3}, {Off: l.l1.Off, Len: 8}, {Off: l.l2.Off, Len: 16}} {
 		for bit := r.Off * 8; bit < r.End()*8; bit++ {
 			image[bit/8] ^= 1 << (bit % 8)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/disk"
-	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/vmdk"
 	"github.com/decamp/decamp/internal/vmdk/vmdktest"
 	"github.com/decamp/decamp/test/lane"
@@ -111,52 +110,6 @@ func (c content) zero() bool {
 		}
 	}
 	return true
-}
-
-// Any range must read the same as within a larger one.
-func TestReadsAtAnyOffset(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes more than a second")
-	}
-	for _, r := range vmdktest.Recipes() {
-		t.Run(r.Name, func(t *testing.T) {
-			t.Parallel()
-			d := write(t, r.Chain)
-			src := open(t, d.Folder, d.Name)
-			for i := range int64(60) {
-				off := (i*7919*disk.SectorSize + i*131) % src.Size()
-				n := min(1+(i*i*977)%(300<<10), src.Size()-off)
-				at := disk.Range{Off: off, Len: n}
-				if string(reads(t, src, at)) != string(reads(t, d.Want, at)) {
-					t.Fatalf("%v reads wrong", at)
-				}
-			}
-		})
-	}
-}
-
-// A stream that passes by once must give the disk, whoever wrote it.
-func TestStreamsPassByOnce(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes more than a second")
-	}
-	for _, r := range vmdktest.Recipes() {
-		if len(r.Chain.Layers) != 1 || r.Chain.Layers[0].Format != vmdktest.Stream {
-			continue
-		}
-		t.Run(r.Name, func(t *testing.T) {
-			t.Parallel()
-			d := write(t, r.Chain)
-			err := receive(t.Context(), d.Path(), -1, d.Want)
-			if r.Chain.Layers[0].Layout == vmdktest.Scattered {
-				if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
-					t.Errorf("grains in no order: %v", err)
-				}
-			} else if err != nil {
-				t.Error(err)
-			}
-		})
-	}
 }
 
 // Whatever a stream is cut down to, it is not taken for whole. The first cut takes the

@@ -62,11 +62,14 @@ func (d fioDisk) overNFS() []string {
 func onDisk(path string) []string { return []string{"--ioengine=psync", "--filename=" + path} }
 
 // exercise does all jobs: fio writes and compares, another fio that has not written compares
-// over NFS, and one more on the disk.
+// over NFS, and one more on the disk; in make test after the last job.
 func (d fioDisk) exercise(ctx context.Context) error {
-	for _, j := range fioJobs {
+	for i, j := range fioJobs {
 		if err := j.run(ctx, d.size, d.overNFS()...); err != nil {
 			return err
+		}
+		if !slow && i < len(fioJobs)-1 {
+			continue
 		}
 		if err := j.compare(ctx, d.size, d.overNFS()...); err != nil {
 			return err
@@ -221,6 +224,9 @@ func (h *fioHost) CopyDisk(ctx context.Context, c esx.DiskCopy) error {
 func TestFioLands(t *testing.T) {
 	requires(t, fioBinary, "qemu-img")
 	for _, format := range []image.Format{image.Raw, image.QCOW2} {
+		if format == image.Raw && !slow {
+			continue // the tests that kill the server land raw images
+		}
 		t.Run(string(format), func(t *testing.T) {
 			o := orders{Dir: t.TempDir(), Names: t.TempDir(), Format: format, Size: fioLanded, Address: address(t)}
 			must(t, o.land(t.Context(), o.job(), &fioHost{size: o.Size}, asItIs))

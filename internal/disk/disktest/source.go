@@ -28,7 +28,7 @@ import (
 var sizes = []int64{
 	disk.SectorSize,
 	3<<20 + 7*disk.SectorSize,
-	map[bool]int64{false: 24 << 20, true: 40 << 20}[lane.Slow],
+	map[bool]int64{false: 10 << 20, true: 40 << 20}[lane.Slow],
 }
 
 // TestSource checks a Source against a disk it was made from. open returns a source

@@ -14,6 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/esx/shell"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // onEveryHost runs a test on the lab and on real shells; folder is one on that host.
@@ -234,7 +235,7 @@ func TestJobIsRemovedByManyAtOnce(t *testing.T) {
 		for i := range others {
 			others[i] = dial(t, h.cfg)
 		}
-		for range 20 {
+		for range map[bool]int{false: 8, true: 20}[lane.Slow] {
 			out, err := first.Run(t.Context(), "sh", "-c", `mkdir -p "$1/job" "$1/job.1/child/folder" && echo 0 >"$1/job/exit" && touch "$1/job.1/log" "$1/job.1/child/folder/pid"`, "sh", h.cfg.Jobs)
 			must(t, err)
 			must(t, out.Err())

@@ -18,7 +18,7 @@ func TestWarmRoundsOverNFC(t *testing.T) {
 		vm := writingVM()
 		vm.Guest.Writes.Rate = 10 << 20
 		r := newRig(t, Config{Datastores: []Datastore{{Name: "datastore1", Type: kind}}, VMs: []VM{vm}})
-		images := [][]byte{make([]byte, 32<<20), make([]byte, 16<<20+512)}
+		images := [][]byte{make([]byte, vm.Disks[0].Capacity), make([]byte, vm.Disks[1].Capacity)}
 		ids := make([]string, 2)
 		last := r.snapshot("round 0")
 		for i, image := range images {

@@ -225,7 +225,7 @@ func TestHostsOfAllKinds(t *testing.T) {
 		"no map, silent errors": {lab.Config{NFC: lab.NFC{ErrorTail: nfchost.TailNever}, Datastores: []lab.Datastore{{Name: "nfs 1", Type: "NFS", Map: lab.MapFault}}}, nfc.Options{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v.cfg.VMs = []lab.VM{generated(24)}
+			v.cfg.VMs = []lab.VM{generated(12)}
 			v.opts.Stall = stall * 5
 			r := startLab(t, v.cfg, v.opts)
 			offer, err := r.Transport.Probe(t.Context(), r.Disks[0])
