@@ -51,8 +51,8 @@ func (s *Server) NewDatabase(name string) string {
 // newDatabase is NewDatabase for a test that shares the server.
 func (s *Server) newDatabase(t testing.TB, name string) string {
 	t.Helper()
-	if out, err := s.psqlCommand("create database " + name).CombinedOutput(); err != nil {
-		t.Fatalf("create database: %v: %s", err, out)
+	if err := s.query("create database " + name); err != nil {
+		t.Fatalf("create database: %v", err)
 	}
 	return strings.Replace(s.URL(), "/postgres?", "/"+name+"?", 1)
 }
