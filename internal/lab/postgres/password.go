@@ -22,7 +22,7 @@ func (s *Server) SetPassword(password string) {
 	}
 	s.mustQuery("select pg_reload_conf()")
 	const patience = time.Minute
-	for began := time.Now(); s.query("select 1") == nil; time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); query(s.URL(), "select 1") == nil; time.Sleep(20 * time.Millisecond) {
 		if time.Since(began) > patience {
 			s.t.Fatal("postgres still requires no password")
 		}
@@ -32,14 +32,14 @@ func (s *Server) SetPassword(password string) {
 // mustQuery executes a statement; an error ends the test.
 func (s *Server) mustQuery(sql string) {
 	s.t.Helper()
-	if err := s.query(sql); err != nil {
+	if err := query(s.URL(), sql); err != nil {
 		s.t.Fatalf("%s: %v", sql, err)
 	}
 }
 
-// query executes a statement without a password.
-func (s *Server) query(sql string) error {
-	cfg, err := pgconn.ParseConfig(s.URL())
+// query executes statements in the database at url, without a password.
+func query(url, sql string) error {
+	cfg, err := pgconn.ParseConfig(url)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ type Server struct {
 	cmd     *exec.Cmd  // server process; nil before the first start
 }
 
-// Start runs a PostgreSQL until the test ends, and then removes its data. It survives Kill, but not a
+// Start runs a PostgreSQL until the test ends, and then removes its data. The data survive Kill, but not a
 // power loss: writes that the disk must confirm cost most of the time of small transactions.
 func Start(t testing.TB) *Server {
 	t.Helper()
@@ -42,22 +42,22 @@ func Start(t testing.TB) *Server {
 // the test is skipped, because a server takes seconds to start.
 func StartAt(t testing.TB, host string) *Server {
 	t.Helper()
-	return start(t, host, "fsync=off", "full_page_writes=off")
+	return start(t, memoryFolder(), host, "fsync=off", "full_page_writes=off")
 }
 
 // StartDurable is Start with the durability of PostgreSQL's default configuration, for benchmarks.
 func StartDurable(t testing.TB) *Server {
 	t.Helper()
-	return start(t, "127.0.0.1")
+	return start(t, "", "127.0.0.1")
 }
 
-// start starts a server with these settings.
-func start(t testing.TB, host string, settings ...string) *Server {
+// start starts a server with these settings, whose files are in a new folder under parent.
+func start(t testing.TB, parent, host string, settings ...string) *Server {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts PostgreSQL")
 	}
-	dir, err := os.MkdirTemp("", "decamp-postgres-")
+	dir, err := os.MkdirTemp(parent, "decamp-postgres-")
 	if err != nil {
 		t.Fatal(err)
 	}
