@@ -35,7 +35,7 @@ func BenchmarkIdle(b *testing.B) {
 			ok(b, e.Close())
 		})
 		b.Run("postgres/"+c.name, func(b *testing.B) {
-			e := join(b, postgres.Start(b).URL(), "a", waiters)
+			e := join(b, postgres.StartDurable(b).URL(), "a", waiters)
 			idle(b, e, c.waiting, c.finished)
 			ok(b, e.Close())
 		})

@@ -32,7 +32,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	shared.End()
+	os.Exit(code)
 }
 
 // child is what the child process is told. It kills itself at Kill, which names a

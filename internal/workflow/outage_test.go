@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,7 +43,7 @@ func TestDatabaseLostAndBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGate()
-			e := join(t, fresh(t, s, name), "a", pair(g.step, addOne))
+			e := join(t, s.NewDatabase(name), "a", pair(g.step, addOne))
 			ok(t, e.Start(t.Context(), "r1", "pair", 40))
 			<-g.began
 			outage.lose(s)
@@ -78,10 +79,9 @@ func (h *heard) Write(line []byte) (int, error) {
 // it. The engine's transactions ask for write access, so default_transaction_read_only does not stop them.
 func TestDatabaseThatOnlyAnswers(t *testing.T) {
 	t.Parallel()
-	s, g := postgres.Start(t), newGate()
-	refused := make(chan struct{})
+	g, refused := newGate(), make(chan struct{})
 	log := slog.New(slog.NewTextHandler(&heard{"refused as a standby", sync.OnceFunc(func() { close(refused) })}, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	e := joinLogging(t, s.URL(), "a", log, pair(g.step, addOne))
+	e := joinLogging(t, shared.NewDatabase(t), "a", log, pair(g.step, addOne))
 	ok(t, e.Start(t.Context(), "r1", "pair", 40))
 	<-g.began
 	exec := func(sql string) {
@@ -128,9 +128,9 @@ func TestHaltWithoutADatabase(t *testing.T) {
 // an attempt of its own, once the step of the halted one has returned.
 func TestStartAfterAHaltThatIsNotOnRecord(t *testing.T) {
 	t.Parallel()
-	s, g := postgres.Start(t), newGate()
+	g := newGate()
 	var calls atomic.Int32
-	e := join(t, s.URL(), "a", pair(func(ctx context.Context, n int) (int, error) {
+	e := join(t, shared.NewDatabase(t), "a", pair(func(ctx context.Context, n int) (int, error) {
 		if calls.Add(1) > 1 {
 			return n + 1, nil
 		}
@@ -225,8 +225,10 @@ func (p *lossy) cut(chance float64) {
 
 func TestConnectionsCutAtRandom(t *testing.T) {
 	t.Parallel()
-	s := postgres.Start(t)
-	p := newLossy(t, s.Addr())
+	to, err := url.Parse(shared.NewDatabase(t))
+	ok(t, err)
+	p := newLossy(t, to.Host)
+	to.Host = p.Addr().String()
 	const steps = 6
 	runs, cuts := 15, 60
 	if lane.Slow {
@@ -234,7 +236,7 @@ func TestConnectionsCutAtRandom(t *testing.T) {
 	}
 	var mu sync.Mutex
 	ran, executions := map[string]int{}, map[string]int{}
-	e := join(t, strings.Replace(s.URL(), s.Addr(), p.Addr().String(), 1), "a", func(e *Engine) {
+	e := join(t, to.String(), "a", func(e *Engine) {
 		RegisterStep(e, "add", func(_ context.Context, key string) (string, error) {
 			mu.Lock()
 			defer mu.Unlock()

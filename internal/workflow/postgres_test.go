@@ -18,17 +18,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// fresh returns the URL of an empty database.
-func fresh(t testing.TB, s *postgres.Server, name string) string {
-	t.Helper()
-	c, err := pgx.Connect(t.Context(), s.URL())
-	ok(t, err)
-	_, err = c.Exec(t.Context(), "CREATE DATABASE "+name)
-	ok(t, errors.Join(err, c.Close(t.Context())))
-	u, err := pgx.ParseConfig(s.URL())
-	ok(t, err)
-	return fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", u.User, s.Addr(), name)
-}
+// shared is the server of tests that do not stop it.
+var shared postgres.Shared
 
 // join returns a launched executor of the record at url.
 func join(t testing.TB, url, name string, setup func(*Engine)) *Engine {
@@ -76,7 +67,6 @@ func result(t *testing.T, e *Engine, run string) (n int) {
 
 func TestSharedRecord(t *testing.T) {
 	t.Parallel()
-	s := postgres.Start(t)
 	for name, test := range map[string]func(t *testing.T, url string){
 		"attempts": attemptsOnPostgres, "often": runMayBeTriedOften, "affinity": runsStayWithTheirExecutor,
 		"across": callsReachOtherExecutors, "takeover": takenOverAttemptIsFenced, "canceled": canceledElsewhereIsFencedToo, "begun_twice": oneOfTwoBegins,
@@ -85,7 +75,7 @@ func TestSharedRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, fresh(t, s, name))
+			test(t, shared.NewDatabase(t))
 		})
 	}
 }
@@ -235,10 +225,14 @@ func canceledElsewhereIsFencedToo(t *testing.T, url string) {
 	ok(t, a.Start(t.Context(), "r1", "pair", 0))
 	<-began
 	ok(t, b.Cancel(t.Context(), "r1"))
+	lost := make(chan error)
+	go func() { lost <- a.Wait(t.Context(), "r1") }() // before or after the next attempt is on record
 	ok(t, b.Start(t.Context(), "r1", "pair", 0))
-	close(release)
 	ok(t, b.Wait(t.Context(), "r1"))
-	<-a.attempts.latestOf("r1").ended
+	close(release)
+	if err := <-lost; !fault.Is(err, fault.Conflict) || !containsAll(err.Error(), "r1", "by b") {
+		t.Errorf("a's wait ended with %v", err)
+	}
 	if got := recordedSteps(t, b, "r1"); got != "first 1" || result(t, b, "r1") != 2 {
 		t.Errorf("on record of a's attempt: %s", got)
 	}

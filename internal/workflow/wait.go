@@ -19,12 +19,14 @@ func (e *Engine) Wait(ctx context.Context, run string) error {
 		if err != nil {
 			return err
 		}
-		a := e.attempts.latestOf(run)
+		a, unwinding := e.attempts.latestOf(run), e.unwinding(st)
 		switch ours := a != nil && (a == drove || !a.isOver()); {
 		case ours && !e.record.isOwn(st) && a.number < st.Attempt:
 			return e.endTakenOver(ctx, a, st)
+		case st.State != Pending && unwinding != nil: // the executor that canceled it may begin the next attempt meanwhile
+			drove, err = unwinding, waitEnded(ctx, unwinding)
 		case st.State != Pending:
-			return e.runOutcome(ctx, st)
+			return e.runOutcome(st)
 		case e.record.isOwn(st):
 			drove, err = e.waitLocal(ctx, st)
 		default:
@@ -93,14 +95,22 @@ func (e *Engine) endTakenOver(ctx context.Context, a *attempt, st Status) error 
 	return takenOver(st.Run, st.Executor)
 }
 
-// waitUnwound waits until the body of a canceled attempt has returned. A body that was not entered yet
-// finds the cancellation before its first step.
-func (e *Engine) waitUnwound(ctx context.Context, st Status) error {
+// unwinding returns the attempt of st if its body is still running in this process; nil if not. The body of a
+// canceled attempt that was not entered yet finds the cancellation before its first step.
+func (e *Engine) unwinding(st Status) *attempt {
 	a := e.attempts.latestOf(st.Run)
-	if a == nil || a.number != st.Attempt || a.phase.Load() != phaseBegun {
+	if a == nil || a.number != st.Attempt || a.phase.Load() != phaseBegun || a.isOver() {
 		return nil
 	}
-	return waitEnded(ctx, a)
+	return a
+}
+
+// waitUnwound waits until the body of a canceled attempt has returned.
+func (e *Engine) waitUnwound(ctx context.Context, st Status) error {
+	if a := e.unwinding(st); a != nil {
+		return waitEnded(ctx, a)
+	}
+	return nil
 }
 
 // waitEnded waits until a has ended in this process. It returns fault.Canceled if ctx ends first.
@@ -115,10 +125,7 @@ func waitEnded(ctx context.Context, a *attempt) error {
 
 // runOutcome returns the result of a run that has ended. It prefers the original error to the recorded
 // one.
-func (e *Engine) runOutcome(ctx context.Context, st Status) error {
-	if err := e.waitUnwound(ctx, st); err != nil {
-		return err
-	}
+func (e *Engine) runOutcome(st Status) error {
 	switch st.State {
 	case Done:
 		return nil

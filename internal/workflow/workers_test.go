@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/lab/postgres"
 )
 
 // worker is what a process of its own is told that executes a run of four steps on a shared record.
@@ -151,13 +150,12 @@ func onRecord(t *testing.T, url string) (sum, attempts int) {
 
 func TestWorkers(t *testing.T) {
 	t.Parallel()
-	s := postgres.Start(t)
 	for name, test := range map[string]func(t *testing.T, url string){
 		"killed": killedWorkersRunGoesOnElsewhere, "stopped": stoppedWorkerRecordsNothing, "restarted": restartedWorkerGoesOn,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, fresh(t, s, name))
+			test(t, shared.NewDatabase(t))
 		})
 	}
 }

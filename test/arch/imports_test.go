@@ -61,7 +61,7 @@ var doors = map[string][]string{
 	"libvirt.org/go/libvirtxml":                {"internal/targets/dir", "internal/targets/libvirt", "internal/testboot", "test/boot"},
 	"github.com/gophercloud/gophercloud":       {"internal/targets/openstack"},
 	"github.com/spf13/cobra":                   {"cmd/decamp"},
-	"github.com/jackc/pgx/v5":                  {"internal/workflow", "internal/postgres", "internal/fleetdb"},
+	"github.com/jackc/pgx/v5":                  {"internal/workflow", "internal/postgres", "internal/fleetdb", "internal/lab/postgres"},
 	"modernc.org/sqlite":                       {"internal/sqlitedb", "internal/fleetdb"},
 	"github.com/vbauerster/mpb/v8":             {"internal/bars"},
 	"github.com/danielgtaylor/huma/v2":         {"internal/server"},

@@ -27,7 +27,7 @@ func startDatabase() (d *database, err error) {
 			err = fmt.Errorf("%v", r)
 		}
 	}()
-	d.server = postgres.Start(harness{d: d})
+	d.server = postgres.StartDurable(harness{d: d})
 	d.url = d.server.URL()
 	return d, nil
 }

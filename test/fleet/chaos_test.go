@@ -28,7 +28,7 @@ type extent struct {
 
 // brief is the one of make test, medium that of make test-slow, long that of make test-chaos.
 var (
-	brief  = extent{size: 12, kills: 5, rate: 6 << 20, gap: 30 * time.Second}
+	brief  = extent{size: 12, kills: 5, rate: 6 << 20, gap: 15 * time.Second}
 	medium = extent{size: 24, kills: 10, rate: 6 << 20, gap: 30 * time.Second}
 	long   = extent{size: 200, kills: 1000, rate: 3 << 20, gap: time.Minute}
 )

@@ -95,7 +95,7 @@ func TestStateDirectoryOfAServerIsFull(t *testing.T) {
 		if i == 0 { // later the files may have room within themselves
 			statusSays(t, s.asks, "served", "all work waits: ", "no room under "+r.state())
 		} else {
-			r.moment(rnd, s.process, time.Now().Add(8*time.Second))
+			r.moment(rnd, s.process, time.Now().Add(3*time.Second))
 		}
 		room()
 		if i == 2 {

@@ -24,6 +24,7 @@ func TestPasswordExpires(t *testing.T) {
 	r.lab.ExpirePassword()
 	before := r.lab.Stats().SOAP["Login"]
 	r.lab.KillSessions()
+	r.lab.SetLimits(lab.Limits{DatastoreRate: slowRate}) // requests under way end without a session
 	v := r.until("expired", "waits for the password", func(v view) bool { return v.plan.Failure != nil && v.count(fleetdb.Running, fleetdb.Assigned) == 0 })
 	if v.plan.Failure.Kind != "denied" || v.plan.Failure.Hint == "" {
 		t.Errorf("the plan's failure is %+v", v.plan.Failure)

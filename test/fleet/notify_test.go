@@ -27,8 +27,8 @@ type notice struct {
 // Two servers report a cutover that is due and the end of a plan once, although the webhook is down for a time and the
 // server that has the lease is killed. The runs of the worker are in the trace of the plan, which a server exports.
 func TestServersNotifyAndTrace(t *testing.T) {
+	t.Parallel()
 	spans := newSpans(t)
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", spans.URL)
 	notices, down := make(chan notice, 100), atomic.Bool{}
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var n notice
@@ -50,6 +50,7 @@ func TestServersNotifyAndTrace(t *testing.T) {
 	}
 
 	r := newFleet(t, lab.Config{VMs: []lab.VM{running("warm1", 101)}})
+	r.environ = []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + spans.URL}
 	key := r.write("ops.key", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqr\n")
 	file := r.write("notify.yaml", fmt.Sprintf("version: 1\nreceivers: {ops: {webhook: {url: %q, secretFile: %q}}}\n", hook.URL, key))
 	first := r.serve("127.0.0.1:0", "--notify", file)
@@ -76,8 +77,7 @@ func TestServersNotifyAndTrace(t *testing.T) {
 		must(t, err)
 		return len(counts) == 1 && counts[0].Count == 3
 	}
-	for deadline := time.Now().Add(patience); !delivered() && time.Now().Before(deadline); {
-	}
+	eventually(t, "the last delivery is on record", delivered)
 	if code := a.stops(); code != 0 {
 		t.Errorf("the worker ends with %d", code)
 	}

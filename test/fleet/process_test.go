@@ -34,7 +34,7 @@ func (r *rig) command(args ...string) *exec.Cmd { return r.commandIn(r.state(), 
 func (r *rig) commandIn(state string, args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, append(append(args, r.flags...), "--state", state)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Env = os.Environ()
+	cmd.Env = append(os.Environ(), r.environ...)
 	if r.db != "" {
 		cmd.Env = append(cmd.Env, "DECAMP_DB="+r.db)
 		cmd.Args = append(cmd.Args, r.fleetFlags(args)...)

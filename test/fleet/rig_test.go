@@ -27,6 +27,8 @@ type rig struct {
 	db    string   // where processes meet; the file in the state directory else
 	flags []string // of every command
 
+	environ []string // added to the environment of every command
+
 	// Of commands that use db:
 	insecure bool // it is not verified
 	keyless  bool // they have no --fleet-key

@@ -44,6 +44,7 @@ func running(name string, seed uint64) lab.VM {
 // A plan of cold and warm VMs, raw and qcow2, to one and to two destinations, with one VM that cannot be migrated. The
 // others are migrated, the output is correct, and a retry migrates the rest.
 func TestPlanIsCarriedOut(t *testing.T) {
+	t.Parallel()
 	cfg := many(12)
 	cfg.VCenter, cfg.Locks = true, lab.LockActive
 	for i := range cfg.VMs {

@@ -75,7 +75,7 @@ func TestServerIsKilledAndGoesOn(t *testing.T) {
 	r.sent(slowRate)
 	s.kill()
 
-	r.lab.SetLimits(lab.Limits{DatastoreRate: 2 * slowRate})
+	r.lab.SetLimits(lab.Limits{DatastoreRate: 8 * slowRate})
 	s = r.serve(s.addr, "--offer", r.vms())
 	r.until("served", "a VM is done", func(v view) bool { return v.count(fleetdb.Done) >= 1 })
 	r.lab.SetLimits(lab.Limits{DatastoreRate: trickle})
@@ -120,11 +120,12 @@ func TestServerOutlivesItsDatabase(t *testing.T) {
 	s.asks("plan", "run", r.all("kept"), "--detach").ends(0)
 	follower := start(t, r.command(append([]string{"watch", "kept"}, s.flags()...)...))
 	follower.says(follower.errs, "vm0") // one that gets on: by the time it looks, none may begin any more
-	r.sent(slowRate)
+	r.lab.SetLimits(lab.Limits{DatastoreRate: slowRate / 2})
 	eventually(t, "what limits is said", func() bool {
 		return strings.Contains(s.asks("status", "kept").ends(0).stdout, "bottleneck: source")
 	})
 	s.asks("advise", "kept").ends(0).says("bottleneck: source", "PART", "- source: ")
+	r.sent(slowRate)
 	db.Stop()
 	eventually(t, "it says that it is not ready", func() bool { return s.answers("/readyz") == http.StatusServiceUnavailable })
 	if got := s.answers("/healthz"); got != http.StatusOK {

@@ -38,6 +38,7 @@ const (
 // Fixtures are what users of a release have: two state directories, published VMs, interrupted runs, and a
 // PostgreSQL database, each left by a kill -9. Today's decamp shows and continues all of it.
 func TestStateOfEveryReleaseContinues(t *testing.T) {
+	t.Parallel()
 	if !inside(t) {
 		return
 	}

@@ -1,11 +1,14 @@
 package postgres
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // SetPassword requires this password for all connections from now on. It returns when the server
@@ -19,7 +22,7 @@ func (s *Server) SetPassword(password string) {
 	}
 	s.mustQuery("select pg_reload_conf()")
 	const patience = time.Minute
-	for began := time.Now(); s.psqlCommand("select 1").Run() == nil; time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); query(s.URL(), "select 1") == nil; time.Sleep(20 * time.Millisecond) {
 		if time.Since(began) > patience {
 			s.t.Fatal("postgres still requires no password")
 		}
@@ -29,14 +32,22 @@ func (s *Server) SetPassword(password string) {
 // mustQuery executes a statement; an error ends the test.
 func (s *Server) mustQuery(sql string) {
 	s.t.Helper()
-	if out, err := s.psqlCommand(sql).CombinedOutput(); err != nil {
-		s.t.Fatalf("%s: %v: %s", sql, err, out)
+	if err := query(s.URL(), sql); err != nil {
+		s.t.Fatalf("%s: %v", sql, err)
 	}
 }
 
-// psqlCommand returns a psql that executes a statement without a password.
-func (s *Server) psqlCommand(sql string) *exec.Cmd {
-	cmd := exec.Command("psql", "-X", "-w", "-d", s.URL(), "-c", sql)
-	cmd.Env = append(os.Environ(), "PGPASSWORD=", "PGPASSFILE=/dev/null")
-	return cmd
+// query executes statements in the database at url, without a password.
+func query(url, sql string) error {
+	cfg, err := pgconn.ParseConfig(url)
+	if err != nil {
+		return err
+	}
+	cfg.Password = ""
+	ctx := context.Background() // cleanups may use the server, too
+	conn, err := pgconn.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return errors.Join(conn.Exec(ctx, sql).Close(), conn.Close(ctx))
 }

@@ -24,13 +24,15 @@ const binaries = "/usr/lib/postgresql/*/bin"
 
 // A Server is a running PostgreSQL. Its methods must be called by the goroutine of the test.
 type Server struct {
-	t    testing.TB // test that the server belongs to
-	dir  string     // folder with the data and the Unix socket
-	addr string     // host:port
-	cmd  *exec.Cmd  // server process; nil before the first start
+	t       testing.TB // test that the server belongs to
+	dir     string     // folder with the data and the Unix socket
+	addr    string     // host:port
+	options []string   // arguments of the server process
+	cmd     *exec.Cmd  // server process; nil before the first start
 }
 
-// Start runs a PostgreSQL until the test ends, and then removes its data.
+// Start runs a PostgreSQL until the test ends, and then removes its data. The data survive Kill, but not a
+// power loss: writes that the disk must confirm cost most of the time of small transactions.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	return StartAt(t, "127.0.0.1")
@@ -40,30 +42,47 @@ func Start(t testing.TB) *Server {
 // the test is skipped, because a server takes seconds to start.
 func StartAt(t testing.TB, host string) *Server {
 	t.Helper()
+	return start(t, memoryFolder(), host, "fsync=off", "full_page_writes=off")
+}
+
+// StartDurable is Start with the durability of PostgreSQL's default configuration, for benchmarks.
+func StartDurable(t testing.TB) *Server {
+	t.Helper()
+	return start(t, "", "127.0.0.1")
+}
+
+// start starts a server with these settings, whose files are in a new folder under parent.
+func start(t testing.TB, parent, host string, settings ...string) *Server {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("starts PostgreSQL")
 	}
-	dir, err := os.MkdirTemp("", "decamp-postgres-")
+	dir, err := os.MkdirTemp(parent, "decamp-postgres-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &Server{t: t, dir: dir, addr: loopback.ReserveAt(t, host)}
-	s.setOwner(dir)
-	out, err := s.command("initdb", "-D", filepath.Join(dir, "data"), "-U", "decamp", "-A", "trust", "-N", "-E", "UTF8", "--locale=C").CombinedOutput()
-	if err != nil {
-		t.Fatalf("initdb: %v\n%s", err, out)
+	_, port := s.hostPort()
+	s.options = []string{"-D", s.data(), "-p", port, "-k", dir}
+	for _, setting := range append(settings, "listen_addresses="+host, "max_connections=200") {
+		s.options = append(s.options, "-c", setting)
 	}
+	s.setOwner(dir)
+	s.createData()
 	s.allowRemote()
 	s.Restart()
 	t.Cleanup(s.Kill)
 	return s
 }
 
+// data returns the folder with the data.
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
 // allowRemote permits connections from 10.0.0.0/8, for tests in network namespaces.
 func (s *Server) allowRemote() {
 	s.t.Helper()
-	rules, err := os.OpenFile(filepath.Join(s.dir, "data", "pg_hba.conf"), os.O_WRONLY|os.O_APPEND, 0)
+	rules, err := os.OpenFile(filepath.Join(s.data(), "pg_hba.conf"), os.O_WRONLY|os.O_APPEND, 0)
 	if err == nil {
 		_, err = rules.WriteString("host all all 10.0.0.0/8 trust\n")
 		err = errors.Join(err, rules.Close())
@@ -94,22 +113,23 @@ func (s *Server) hostPort() (host, port string) {
 // Restart starts the server again after Stop or Kill, and returns when it accepts connections.
 func (s *Server) Restart() {
 	s.t.Helper()
-	host, port := s.hostPort()
-	s.cmd = s.command("postgres", "-D", filepath.Join(s.dir, "data"), "-p", port, "-k", s.dir,
-		"-c", "listen_addresses="+host, "-c", "max_connections=200")
+	s.cmd = s.command("postgres", s.options...)
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("start postgres: %v", err)
 	}
 	const patience = time.Minute
-	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		out, err := s.command("pg_isready", "-h", host, "-p", port, "-U", "decamp").CombinedOutput()
-		if err == nil {
-			return
-		}
+	for began := time.Now(); !s.isReady(); time.Sleep(5 * time.Millisecond) {
 		if time.Since(began) > patience {
-			s.t.Fatalf("postgres does not come up: %v: %s", err, out)
+			s.t.Fatalf("postgres does not come up within %v", patience)
 		}
 	}
+}
+
+// isReady reports whether the server accepts connections. It writes that to its PID file, after the PID.
+func (s *Server) isReady() bool {
+	text, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
+	words := strings.Fields(string(text))
+	return err == nil && len(words) > 0 && words[0] == strconv.Itoa(s.cmd.Process.Pid) && words[len(words)-1] == "ready"
 }
 
 // Stop ends the server in order (fast shutdown): connections are closed, no data is lost.
