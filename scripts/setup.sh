@@ -273,7 +273,7 @@ done
 command -v dpkg-query >/dev/null || fail "this is not Debian; install the counterparts of:" $(wanted "$@")
 tmp=$(mktemp -d)
 jobs=
-trap '[ -z "$jobs" ] || kill $jobs 2>/dev/null; rm -rf "$tmp"' EXIT
+trap 'kill $jobs 2>/dev/null || :; rm -rf "$tmp"' EXIT
 install_packages "$@"
 [ "$*" = kube ] || [ "$*" = release ] || [ "$*" = clients ] || [ "$*" = plugin ] || [ "$*" = "clients plugin" ] || { fetch_kernel; fetch_agent; } # no guest boots there
 case " $* " in
@@ -314,3 +314,4 @@ esac
 for job in $jobs; do
 	wait "$job" || exit
 done
+jobs=
