@@ -10,7 +10,7 @@ import (
 func TestOnlyTheEnginesErrorsReachTheScreen(t *testing.T) {
 	var screen strings.Builder
 	var closing atomic.Bool
-	log := slog.New(quietHandler{slog.NewTextHandler(&screen, &slog.HandlerOptions{Level: slog.LevelWarn}), &closing})
+	log := slog.New(quietHandler{slog.NewTextHandler(&screen, &slog.HandlerOptions{Level: slog.LevelWarn}), &closing, nil})
 	log.Info("hello")
 	log.Warn("no longer owned by this execution")
 	if screen.String() != "" {

@@ -2,8 +2,8 @@ package workflow
 
 import (
 	"context"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -36,10 +36,9 @@ func TestWhatCannotBeRecordedFailsNoRun(t *testing.T) {
 			e := open(t, t.TempDir(), pair(
 				func(context.Context, int) (int, error) { firsts++; return 7, nil },
 				func(_ context.Context, n int) (int, error) { seconds++; return n * 6, nil }))
-			e.recordTimeout = 20 * time.Millisecond
 			accept := refuse(t, e, c.when)
 			ok(t, e.Start(t.Context(), "r1", "pair", 0))
-			if err := e.Wait(t.Context(), "r1"); err == nil || fault.HintOf(err) == "" {
+			if err := e.Wait(t.Context(), "r1"); err == nil || fault.HintOf(err) == "" || !strings.Contains(err.Error(), "database or disk is full") {
 				t.Fatalf("waited for %v, hint %q", err, fault.HintOf(err))
 			}
 			st, err := e.Status(t.Context(), "r1")
@@ -47,7 +46,6 @@ func TestWhatCannotBeRecordedFailsNoRun(t *testing.T) {
 				t.Fatalf("status %+v, %v", st, err)
 			}
 			accept()
-			e.recordTimeout = recordTimeout
 			ok(t, e.Start(t.Context(), "r1", "pair", 0))
 			ok(t, e.Wait(t.Context(), "r1"))
 			var n int

@@ -82,7 +82,14 @@ func (e *Engine) waitRecorded(ctx context.Context, a *attempt, st Status) error 
 			return err
 		}
 	}
-	return a.markUnrecorded(newUnrecordedError(e.cfg.Dir, "record how run "+st.Run+" ended", errSilent))
+	return e.markUnrecorded(a.engineID(), errSilent)
+}
+
+// markUnrecorded notes that the outcome of the attempt with that engine id is not recorded, and returns the error
+// of its callers.
+func (e *Engine) markUnrecorded(id string, cause error) error {
+	a := e.attempts.getOrAdd(id)
+	return a.markUnrecorded(newUnrecordedError(e.cfg.Dir, "record how run "+a.run+" ended", cause))
 }
 
 // endTakenOver ends the local work on a run that another executor took over, and returns
