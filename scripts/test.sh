@@ -55,11 +55,28 @@ record_times() {
 	rm build/times.tsv
 }
 
+# use_memory sets TMPDIR to a folder in memory if this machine has room for it: file systems on disks take a third of
+# the processor time of the tests, for small files. Programs must be able to run there, and files to bypass the cache.
+use_memory() {
+	[ -z "${TMPDIR:-}" ] || return 0
+	memory=$(mktemp -d /dev/shm/dt.XXXX 2>/dev/null) || return 0
+	chmod 1777 "$memory"
+	available=$(awk '/^MemAvailable/ { print $2 }' /proc/meminfo)
+	room=$(df --output=avail "$memory" | tail -n 1)
+	if [ "$available" -gt $((8 << 20)) ] && [ "$room" -gt $((8 << 20)) ] && cp /bin/true "$memory" && "$memory/true" &&
+		dd if=/dev/zero of="$memory/direct" bs=4096 count=1 oflag=direct status=none; then
+		rm "$memory/true" "$memory/direct"
+		export TMPDIR=$memory
+	fi
+}
+
+memory=
+trap 'kill $(jobs -p) 2>/dev/null; [ -z "$memory" ] || rm -rf "$memory"' EXIT
+use_memory
 check_quickly
 go run ./test/guest/cmd/buildguest >/dev/null || fail "could not build the test guests"
 
 # staticcheck, the demo and the tests of Kubernetes run beside the other tests. They end with this script.
-trap 'kill $(jobs -p) 2>/dev/null' EXIT
 run_staticcheck >build/static.log 2>&1 &
 static=$!
 make demo >build/demo.log 2>&1 &

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -15,7 +16,14 @@ import (
 const victimSize = 24<<20 + 1024
 
 // TestMain turns the test binary into the process that TestKill9 kills.
-func TestMain(m *testing.M) { disktest.MainWithVictim(m, victim) }
+// It puts temporary files on a disk: a file system in memory does not limit sizes, and O_DIRECT and holes behave
+// differently there.
+func TestMain(m *testing.M) {
+	if err := os.Setenv("TMPDIR", "/var/tmp"); err != nil {
+		panic(err)
+	}
+	disktest.MainWithVictim(m, victim)
+}
 
 // victim writes wrong content at random until it dies, telling each write.
 func victim(path string) error {

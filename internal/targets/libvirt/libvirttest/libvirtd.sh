@@ -29,6 +29,7 @@ cp -a /dev/net/tun /mnt/net
 mount -t devpts -o newinstance,ptmxmode=0666 devpts /mnt/pts
 ln -s pts/ptmx /mnt/ptmx
 cp -a /dev/loop-control /mnt
+mount --bind /dev/shm /mnt/shm # the folder of temporary files may be there
 mount --move /mnt /dev
 
 # LVM, with a device mapper of ours.
