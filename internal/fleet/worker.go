@@ -119,20 +119,16 @@ func (w *worker) driveVMs(ctx context.Context) error {
 	defer stop()
 	w.lease = w.held.lease
 	w.resetState(permit)
-	var g errgroup.Group
+	var parts sync.WaitGroup
 	for _, part := range []func(context.Context) error{w.keepHeldLease, w.followChanges, w.reportLoop} {
-		g.Go(func() error {
-			err := part(permit)
-			end(err)
-			return err
-		})
+		parts.Go(func() { end(part(permit)) }) // the first error is the cause
 	}
-	err := g.Wait()
+	parts.Wait()
 	_ = w.group.Wait() // assignments return no errors: the result is in the VM's row
 	last, stopLast := lastWritesContext(ctx)
 	defer stopLast()
 	w.flushProgress(last)
-	return err
+	return context.Cause(permit)
 }
 
 // resetState forgets all assignments and plans. ctx is the context of the assignments to come.
