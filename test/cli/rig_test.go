@@ -69,7 +69,7 @@ func newRig(t *testing.T, cfg lab.Config) *rig {
 }
 
 // emptyState returns a state file without runs. decamp creates one in 50 ms of processor time, which was a tenth of
-// the time of these tests. Other tests start decamp without a state directory, as the rigs of elsewhere do.
+// the time of these tests. Tests without a rig start without a state directory.
 var emptyState = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "decamp-state-")
 	if err != nil {
