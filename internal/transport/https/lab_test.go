@@ -346,8 +346,8 @@ func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
 		return err
 	}
 	for name, trouble := range map[string]func() error{
-		"resets":           func() error { return add(lab.Fault{Kind: lab.FaultReset, Path: flatFile, At: 100_000, Count: 8}) },
-		"stalls":           func() error { return add(lab.Fault{Kind: lab.FaultStall, Path: flatFile, At: 100_000, Count: 2}) },
+		"resets":           func() error { return add(lab.Fault{Kind: lab.FaultReset, Path: flatFile, At: 10_000, Count: 8}) },
+		"stalls":           func() error { return add(lab.Fault{Kind: lab.FaultStall, Path: flatFile, At: 10_000, Count: 2}) },
 		"503":              func() error { return add(lab.Fault{Kind: lab.FaultStatus, Path: flatFile, Status: 503, Count: 8}) },
 		"an expired login": func() error { l.KillSessions(); return nil },
 		"a restart of the host": func() error {
