@@ -289,6 +289,7 @@ run_beside() {
 	jobs="$jobs $!"
 }
 
+# build_and_fetch runs two functions in order, as both use the same log.
 build_and_fetch() {
 	build_fio
 	fetch_prometheus

@@ -12,7 +12,7 @@ const completionHelp = `
 Print the completion script of a shell. It completes commands, flags, known hosts, VMs, runs,
 plans and names of limits. VMs are read from a host whose certificate is known, if
 --password-file or $DECAMP_PASSWORD_FILE is set, in at most 0.2 s, and by decamp ls. They are
-kept for five minutes in the user's cache folder. It never asks a question. A name that a shell
+kept for five minutes in the user's cache folder. It never prompts. A name that a shell
 would change is completed as a reference, such as vm-42. For --to it completes kinds, folders,
 targets of config files and earlier runs, and parameters; the storages and networks of a target
 are read from it with the login that its address names, within the same limits. bash completes

@@ -22,7 +22,7 @@ const gatherHelp = `
 Write one archive for support: versions, the doctor's report on this machine, plans with their
 VMs, limits and workers, journals of runs, changes on hosts, the logs of --log and of the
 systemd units decamp-server and decamp-worker, and with --server its metrics. The files of
-the archive are listed before it is written; on a terminal decamp asks whether to write it.
+the archive are listed before it is written; on a terminal the user confirms it.
 
 Passwords, tokens and hooks are left out. Names and addresses are replaced: the same name by
 the same pseudonym in all files, such as <vm3>. --keep-names keeps them. Read the archive

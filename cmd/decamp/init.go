@@ -16,9 +16,9 @@ import (
 )
 
 const initHelp = `
-Configure decamp for a first migration. The command asks for the source and the target, checks
-both with decamp doctor, adds them to the user's config file, and writes a plan for the VMs of
-the source. Findings of the doctor do not stop it; a refused login does.
+Configure decamp for a first migration. The command prompts for the source and the target,
+checks both with decamp doctor, adds them to the user's config file, and writes a plan for the
+VMs of the source. Findings of the doctor do not stop it; a refused login does.
 
 Without a terminal, set --source and --to. An existing plan file, and an entry of the config
 file with another value, are replaced only after a confirmation or with --replace.

@@ -27,7 +27,7 @@ decamp convert, with its manifest beside it. A difference is reported with disk,
 expected hash and actual hash. The variables of a VM's EFI firmware are compared as well.
 A missing audit file NAME.sha256 is written, for sha256sum -c; sha256sum on the host prints the
 same sum for the flat file. Nothing else in the folder is changed. --md5 also writes NAME.md5,
-for hosts without sha256sum; MD5 takes more than twice as long.
+for hosts without sha256sum. MD5 takes about twice as long as SHA-256.
 
 A VM that was started has changed its images. verify then exits with code 11 and does not
 report corruption: if QEMU or another program has locked an image for writing, or if the image

@@ -73,7 +73,7 @@ type Check struct {
 	// Advises marks a check whose findings are never worse than Advice. Options.Severe skips it.
 	Advises bool
 
-	// Run examines the objects. It returns nil if there are none of its kind. It must
+	// Run examines the objects. It returns nil if no object needs the check. It must
 	// return soon after ctx ends.
 	Run func(ctx context.Context) []Finding
 
@@ -151,7 +151,7 @@ func Worst(findings []Finding) (worst Status) {
 // examination is the state of one call of Examine.
 type examination struct {
 	opts Options              // options of the caller
-	done map[id]chan struct{} // by check, closed when it has ended or was skipped
+	done map[id]chan struct{} // one channel for each check, closed when the check has ended or was skipped
 
 	mu     sync.Mutex  // protects the fields below
 	failed map[id]bool // checks with failures or unknown results, and those that need them

@@ -75,7 +75,7 @@ type memoryRegion struct {
 
 // Run creates a VM with one page and one CPU on the given device, /dev/kvm, runs it
 // until ctx ends at most, and checks its output. With hardware virtualization it takes
-// 4 ms; without, it ends after cpuBudget of processor time.
+// a few milliseconds; without, it ends after cpuBudget of processor time.
 func Run(ctx context.Context, device string) error {
 	kvm, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -138,7 +138,7 @@ const (
 )
 
 // errEmulated is the error for a guest that exceeds cpuBudget.
-var errEmulated = errors.New("KVM emulates the instructions of the guest: a loop of 4 ms did not end in 100 ms of processor time")
+var errEmulated = errors.New("KVM emulates the instructions of the guest: a loop of 4,000,000 steps did not end in 100 ms of processor time")
 
 // runUntil runs a virtual CPU until it exits, ctx ends or it has used cpuBudget. To
 // interrupt KVM_RUN, it sends SIGURG to the thread; the Go runtime uses this signal
@@ -159,7 +159,7 @@ func runUntil(ctx context.Context, cpu int) error {
 			return err
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("the vCPU did not leave a loop of 4 ms: %w", ctx.Err())
+			return fmt.Errorf("the vCPU did not leave a loop of 4,000,000 steps: %w", ctx.Err())
 		}
 		if now, err := threadTime(); err != nil || now-began > cpuBudget {
 			return cmp.Or(err, errEmulated)

@@ -30,7 +30,7 @@ type VerifyOptions struct {
 	// holes, and dominate the time for a disk that is mostly empty.
 	NoSums bool
 
-	// MD5 computes MD5 in addition to SHA-256. It takes more than twice as long.
+	// MD5 computes MD5 in addition to SHA-256. It takes about twice as long as SHA-256.
 	MD5 bool
 
 	// Verified reports whether a chunk need not be read, because it was verified after it was written. nil

@@ -70,7 +70,7 @@ func Open(ctx context.Context, cfg Config) (_ *Engine, err error) {
 func (e *Engine) openRecord(ctx context.Context) error {
 	cfg := dbos.Config{
 		AppName:            appName,
-		Logger:             slog.New(quietHandler{e.cfg.Log.Handler(), &e.closing, e.markUnrecorded}),
+		Logger:             slog.New(quietHandler{e.cfg.Log.Handler(), &e.closing, e.endUnrecorded}),
 		ApplicationVersion: version,
 	}
 	if err := e.record.open(ctx, e.cfg, cfg); err != nil {

@@ -12,8 +12,8 @@ import (
 // engine's loops report the end of their context, and Close returns real errors.
 type quietHandler struct {
 	slog.Handler
-	closing    *atomic.Bool                       // Engine.closing
-	unrecorded func(id string, cause error) error // Engine.markUnrecorded
+	closing    *atomic.Bool                 // Engine.closing
+	unrecorded func(id string, cause error) // Engine.endUnrecorded
 }
 
 // unrecordedMessage is the engine's message if it cannot record an outcome. Nothing else reports the cause.
@@ -50,7 +50,7 @@ func (q quietHandler) reportUnrecorded(r slog.Record) {
 		return true
 	})
 	if id != "" && cause != nil {
-		_ = q.unrecorded(id, cause) // its callers get the error
+		q.unrecorded(id, cause)
 	}
 }
 

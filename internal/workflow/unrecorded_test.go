@@ -2,8 +2,10 @@ package workflow
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -56,4 +58,28 @@ func TestWhatCannotBeRecordedFailsNoRun(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A message about an earlier attempt does not concern the latest one, whose wait ends after the limit.
+func TestOutcomeOfAnEarlierAttempt(t *testing.T) {
+	t.Parallel()
+	entered, release := make(chan struct{}), make(chan struct{})
+	e := open(t, t.TempDir(), pair(
+		func(context.Context, int) (int, error) { close(entered); <-release; return 7, nil },
+		func(_ context.Context, n int) (int, error) { return n * 6, nil }))
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	<-entered
+	a := e.attempts.latestOf("r1")
+	e.endUnrecorded("r1/2", errors.New("of another attempt"))
+	if err := a.unrecordedError(); err != nil || e.attempts.latestOf("r1") != a {
+		t.Errorf("attempt %d: %v", e.attempts.latestOf("r1").number, err)
+	}
+	st, err := e.Status(t.Context(), "r1")
+	ok(t, err)
+	e.recordTimeout = 20 * time.Millisecond
+	if err := e.waitRecorded(t.Context(), a, st); !errors.Is(err, errSilent) || !fault.Is(err, fault.Transient) {
+		t.Errorf("waited for %v", err)
+	}
+	close(release)
+	<-a.ended
 }

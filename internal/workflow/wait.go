@@ -52,7 +52,7 @@ func (e *Engine) waitLocal(ctx context.Context, st Status) (*attempt, error) {
 }
 
 // errSilent is the cause if the engine recorded no outcome and returned no error.
-var errSilent = errors.New("the engine does not")
+var errSilent = errors.New("the engine recorded no outcome and returned no error")
 
 const (
 	// recordPause is the first pause between reads; the engine records an outcome after its body has returned
@@ -82,14 +82,20 @@ func (e *Engine) waitRecorded(ctx context.Context, a *attempt, st Status) error 
 			return err
 		}
 	}
-	return e.markUnrecorded(a.engineID(), errSilent)
+	return e.markUnrecorded(a, errSilent)
 }
 
-// markUnrecorded notes that the outcome of the attempt with that engine id is not recorded, and returns the error
-// of its callers.
-func (e *Engine) markUnrecorded(id string, cause error) error {
-	a := e.attempts.getOrAdd(id)
+// markUnrecorded marks the outcome of a as unrecorded, and returns the error for those who wait for it.
+func (e *Engine) markUnrecorded(a *attempt, cause error) error {
 	return a.markUnrecorded(newUnrecordedError(e.cfg.Dir, "record how run "+a.run+" ended", cause))
+}
+
+// endUnrecorded marks the outcome of the attempt with that engine id as unrecorded, unless a later attempt began.
+func (e *Engine) endUnrecorded(id string, cause error) {
+	run, number := splitAttempt(id)
+	if a := e.attempts.latestOf(run); a != nil && a.number == number {
+		_ = e.markUnrecorded(a, cause) // those who wait get the error
+	}
 }
 
 // endTakenOver ends the local work on a run that another executor took over, and returns

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/decamp/decamp/test/repository"
 )
 
 // requires skips the test where a tool is missing, and returns its path.
@@ -89,7 +91,11 @@ func TestBuildKeepsWhatIsFresh(t *testing.T) {
 }
 
 func TestModulesComeAfterWhatTheyNeed(t *testing.T) {
-	k, err := findKernel(filepath.Join(repositoryRoot(t), "build", "kernel"))
+	root, err := repository.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := findKernel(filepath.Join(root, "build", "kernel"))
 	if err != nil {
 		t.Skip(err)
 	}

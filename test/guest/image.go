@@ -99,8 +99,9 @@ func (b builder) writeRoot() error {
 // a busy machine an emulated timer is late, and the kernel would panic. cryptomgr.notests: no guest
 // uses ciphers, and their tests take an eighth of the kernel's start. mitigations=off: QEMU emulates
 // each retpoline. no5lvl, nokaslr, init_on_alloc=0: QEMU emulates each step of a translation of
-// addresses, the relocation of the kernel, and the initialization of memory. With a BIOS, linux16 loads the kernel in place. linux copies all its memory bytewise,
-// a quarter of the processor time of an emulated boot.
+// addresses, the relocation of the kernel, and the initialization of memory. With a BIOS, linux16 loads
+// the kernel in place. linux copies all its memory bytewise, a quarter of the processor time of an
+// emulated boot.
 func (b builder) grubConfig() string {
 	linux, initrd := "linux16", "initrd16"
 	if b.variant.gpt {

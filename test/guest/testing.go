@@ -1,9 +1,10 @@
 package guest
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/decamp/decamp/test/repository"
 )
 
 // Image returns the path of a guest's image, which it builds if necessary. The file is shared: a test
@@ -14,7 +15,10 @@ func Image(t testing.TB, name Name) string {
 	if testing.Short() {
 		t.Skip("boots a guest")
 	}
-	repo := repositoryRoot(t)
+	repo, err := repository.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tool := range Tools() {
 		if _, err := lookTool(tool); err != nil {
 			t.Skip(err)
@@ -30,20 +34,4 @@ func Image(t testing.TB, name Name) string {
 		t.Fatal(err)
 	}
 	return File(repo, name)
-}
-
-// repositoryRoot returns the folder of go.mod above the test's folder.
-func repositoryRoot(t testing.TB) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ; dir != "/"; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-	}
-	t.Fatal("no go.mod above the test's folder")
-	return ""
 }

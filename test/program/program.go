@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/decamp/decamp/test/repository"
 )
 
 // BuiltEnv is the environment variable with the path of a decamp that is built already: a test that starts its
@@ -65,7 +67,7 @@ func BuildVersion(binary, version string) error {
 // to the path binary. The test packages build it one after the other under the same name in the folder build: go build
 // links it only for the first one.
 func build(binary, name string, flags ...string) error {
-	shared, err := sharedFolder()
+	shared, err := repository.SharedFolder()
 	if err != nil {
 		return err
 	}
@@ -88,16 +90,6 @@ func build(binary, name string, flags ...string) error {
 		return fmt.Errorf("copy decamp: %w: %s", err, out)
 	}
 	return nil
-}
-
-// sharedFolder returns the folder of the builds that test packages share. It creates it.
-func sharedFolder() (string, error) {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/decamp/decamp").Output()
-	if err != nil {
-		return "", fmt.Errorf("find the repository: %w", err)
-	}
-	dir := filepath.Join(strings.TrimSpace(string(out)), "build", "test")
-	return dir, os.MkdirAll(dir, 0o755)
 }
 
 // Wide sets the number of parallel tests for packages whose tests mostly wait, for a slow host, a

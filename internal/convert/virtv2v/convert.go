@@ -135,7 +135,7 @@ func (t Tool) buildArguments(j Job, file string) []string {
 // chooseAccel returns the accelerator for the appliance. libguestfs uses KVM if the device exists, and
 // fails if KVM does not work, so a vCPU is tried first.
 func (e *Engine) chooseAccel(ctx context.Context) string {
-	const limit = 2 * time.Second // a vCPU that works takes 4 ms
+	const limit = 2 * time.Second // a vCPU that works takes a few milliseconds
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if e.o.KVM(ctx) == nil {

@@ -102,7 +102,7 @@ func Checks(o Options) []doctor.Check {
 		reflink,
 		speed,
 		{Code: "local-memory", Title: "enough memory for a landing in tmpfs", Run: e.checkMemory},
-		{Code: "local-kvm", Title: "KVM runs a virtual CPU", Slow: true, Run: e.checkKVM}, // takes seconds if it fails
+		{Code: "local-kvm", Title: "KVM runs a virtual CPU", Slow: true, Run: e.checkKVM}, // may take two seconds on a busy machine
 		{Code: "local-qemu", Title: "QEMU is installed", Advises: true, Run: e.checkQEMU},
 		{Code: "local-virt-v2v", Title: "virt-v2v is installed", Advises: true, Run: e.v2v},
 	}

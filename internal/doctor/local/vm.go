@@ -19,7 +19,7 @@ import (
 // checkKVM starts a virtual CPU. The device alone proves nothing: a VM without nested
 // virtualization may have it as well.
 func (e *examiner) checkKVM(ctx context.Context) []doctor.Finding {
-	const limit = 2 * time.Second // a vCPU that runs takes 4 ms
+	const limit = 2 * time.Second // a vCPU that runs takes a few milliseconds
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	f := doctor.Finding{Found: "a virtual CPU ran its code", Want: "hardware virtualization; emulated VMs are 10 to 100 times slower"}

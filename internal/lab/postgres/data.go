@@ -2,13 +2,14 @@ package postgres
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/test/repository"
 )
 
 // createArgs are the arguments of initdb. Small log files make the data smaller.
@@ -19,7 +20,7 @@ var createArgs = []string{"-U", "decamp", "-A", "trust", "-N", "-E", "UTF8", "--
 func (s *Server) createData() {
 	s.t.Helper()
 	initdb := s.command("initdb", append([]string{"-D", s.data()}, createArgs...)...)
-	folder, err := buildFolder()
+	folder, err := repository.SharedFolder()
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -59,24 +60,6 @@ func (s *Server) copyFolder(from, to string) {
 	s.t.Helper()
 	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
 		s.t.Fatalf("copy the data of postgres: %v: %s", err, out)
-	}
-}
-
-// buildFolder returns the folder of files that test packages share, and creates it. Tests run below the
-// root of the module.
-func buildFolder() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			folder := filepath.Join(dir, "build", "test")
-			return folder, os.MkdirAll(folder, 0o755)
-		}
-		if dir == filepath.Dir(dir) {
-			return "", errors.New("no go.mod above the working directory")
-		}
 	}
 }
 

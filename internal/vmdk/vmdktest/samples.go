@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/decamp/decamp/test/repository"
 )
 
 // Samples returns the folder of files that VMware's products or fuzzers created: $DECAMP_SAMPLES, or
@@ -18,29 +20,16 @@ import (
 // "".
 func Samples(t testing.TB) string {
 	t.Helper()
-	folder := cmp.Or(os.Getenv("DECAMP_SAMPLES"), filepath.Join(projectRoot(t), "..", "shared", "samples"))
+	root, err := repository.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := cmp.Or(os.Getenv("DECAMP_SAMPLES"), filepath.Join(root, "..", "shared", "samples"))
 	if _, err := os.Stat(folder); err != nil {
 		t.Logf("no sample images, only generated ones are tested: %v", err)
 		return ""
 	}
 	return folder
-}
-
-// projectRoot returns the nearest parent of the current folder that contains go.mod.
-func projectRoot(t testing.TB) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	for err == nil {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-		if dir == filepath.Dir(dir) {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	t.Fatalf("no go.mod above the test's folder, %v", err)
-	return ""
 }
 
 // OpenSample opens a file and returns its name. A file whose name ends in .gz or .bz2 is decompressed,
