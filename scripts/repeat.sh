@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs scripts/test.sh RUNS times (default 10). Every second run has LOAD busy processes beside it (default 20), so
-# that tests that depend on time fail. Each run adds a line to build/repeat.tsv: commit, load, seconds, failed
+# Runs scripts/test.sh RUNS times (default 10). The first, third, ... run has LOAD busy processes beside it (default
+# 20), so that tests that depend on time fail. Each run adds a line to build/repeat.tsv: commit, load, seconds, failed
 # tests. Runs of the same commit that are in the file already count, so that an interrupted series continues.
 # The script fails if a run failed.
 set -uo pipefail
@@ -32,7 +32,7 @@ failed_tests() {
 }
 
 for ((run = 1 + $(grep -c "^$commit	" "$results"); run <= runs; run++)); do
-	beside=$((run % 2 ? 0 : load))
+	beside=$((run % 2 ? load : 0))
 	start_load $beside
 	began=$SECONDS
 	failed=
