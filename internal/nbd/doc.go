@@ -13,8 +13,9 @@
 // completes while nothing is being sent writes its reply and all that complete meanwhile. If the disk is
 // a Viewer, the data goes from its memory to the socket without a copy.
 //
-// A structured read is sent in pieces of 1 MiB, so that a large request needs little memory. Once a
-// client has requested the block status of an export, reads send known zeros as holes.
+// A structured read is sent in pieces of 1 MiB, so that a large request needs little memory. It has at
+// most 32 MiB; other reads, and writes, have at most 16 MiB. Once a client has requested the block
+// status of an export, reads send known zeros as holes.
 //
 // Extended headers, TRIM, WRITE_ZEROES and CACHE are not supported.
 //
@@ -28,9 +29,9 @@
 //
 //	Memory + Connections × (8 KiB + 16 KiB handshake + Requests × 8 KiB)
 //
-// by default 32 MiB + 64 × 0.52 MiB = 65 MiB if all connections are in full use, and 34 MiB for one
+// by default 16 MiB + 64 × 0.52 MiB = 49 MiB if all connections are in full use, and 18 MiB for one
 // client with 4 connections. With TLS, each connection needs 64 KiB more. A connection holds at most
-// 16 MiB of data, in pages or buffers, that waits for the client, or one request if that is larger.
+// 16 MiB of data, in pages or buffers, that waits for the client.
 //
 // # TLS
 //

@@ -103,6 +103,7 @@ const (
 )
 
 const (
-	maxServed = 32 << 20 // largest request in bytes that the server accepts; the protocol recommends this limit to clients
+	maxRead   = 32 << 20 // largest read in bytes; the limit of clients that do not request the one of the server
+	maxServed = 16 << 20 // largest write in bytes, and largest read that has one piece; the server announces it
 	maxString = 4096     // longest string in bytes, such as a name or a message
 )

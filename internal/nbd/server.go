@@ -43,9 +43,9 @@ type Server struct {
 type Limits struct {
 	Connections int           // open connections, also those in the handshake; default 64
 	Requests    int           // requests in work of one connection; default 64
-	Memory      int64         // bytes of all requests in work; default and minimum 32 MiB
+	Memory      int64         // bytes of all requests in work; default and minimum 16 MiB
 	Handshake   time.Duration // duration of a handshake; default 30 s
-	Stall       time.Duration // time until a client has sent 32 MiB of a write, or read 1 MiB of replies; default 2 min
+	Stall       time.Duration // time until a client has sent 16 MiB of a write, or read 1 MiB of replies; default 2 min
 }
 
 // prepare checks the fields of the server.

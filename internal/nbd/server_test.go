@@ -48,7 +48,7 @@ func TestHandshake(t *testing.T) {
 	expect("INFO, structured", c.ask(optInfo, text(""), be16(3), be16(infoName), be16(infoDescription), be16(infoBlockSize)),
 		info(1<<20, hasFlags|readOnly|sendDF|multiConn),
 		optionReply{repInfo, append(be16(infoName), "one"...)}, optionReply{repInfo, append(be16(infoDescription), "the first"...)},
-		optionReply{repInfo, bytes.Join([][]byte{be16(infoBlockSize), be32(1), be32(4096), be32(32 << 20)}, nil)}, ack)
+		optionReply{repInfo, bytes.Join([][]byte{be16(infoBlockSize), be32(1), be32(4096), be32(16 << 20)}, nil)}, ack)
 	expect("INFO of an unknown export", c.ask(optInfo, text("three"), be16(0)), optionReply{kind: repUnknown})
 	expect("INFO, cut short", c.ask(optInfo, be32(100), []byte("two")), optionReply{kind: repInvalid})
 	expect("INFO, too long", c.ask(optInfo, text("two"), be16(0), be16(0)), optionReply{kind: repInvalid})
@@ -92,7 +92,7 @@ func TestViolations(t *testing.T) {
 		"more than 256 NBD options":       append(hello, bytes.Repeat(option(optList, []byte("x")), 256)...),
 		"does not exist":                  append(hello, option(optExportName, []byte("two"))...),
 		"request with magic number 0x0":   bytes.Join([][]byte{hello, goOn, make([]byte, 28)}, nil),
-		"an NBD write of 33554433 bytes":  bytes.Join([][]byte{hello, goOn, call(cmdWrite, 0, 1, 0, 32<<20+1)}, nil),
+		"an NBD write of 16777217 bytes":  bytes.Join([][]byte{hello, goOn, call(cmdWrite, 0, 1, 0, 16<<20+1)}, nil),
 		"NBD client lost":                 bytes.Join([][]byte{hello, goOn, call(cmdWrite, 0, 1, 0, 512), make([]byte, 100)}, nil),
 	} {
 		s := &Server{Exports: []Export{{Name: "one", Disk: &writable{ram: ram{data: make([]byte, 4096)}}}}}
@@ -324,6 +324,7 @@ func TestErrors(t *testing.T) {
 		{call(cmdRead, 0, 1, 4<<20, 1), errInval, "outside of the disk"},
 		{call(cmdRead, 0, 1, 1<<63, 512), errInval, "outside of the disk"},
 		{call(cmdRead, 0, 1, 0, 32<<20+1), errInval, "at most 33554432 bytes"},
+		{call(cmdRead, flagDF, 1, 0, 16<<20+1), errInval, "at most 16777216 bytes"},
 		{call(cmdRead, 1, 1, 0, 512), errInval, "flags 0x1"},
 		{call(cmdBlockStatus, 0, 1, 4<<20, 512), errInval, "outside of the disk"},
 		{call(cmdBlockStatus, flagDF, 1, 0, 512), errInval, "flags 0x4"},

@@ -22,7 +22,7 @@ import (
 
 const (
 	pieceSize = 1 << 20  // size of the pieces of a structured read in bytes
-	maxUnsent = 16 << 20 // bytes of one connection that wait for the client; nbdcopy requests that much by default
+	maxUnsent = 16 << 20 // bytes of one connection that wait for the client, at least maxServed; nbdcopy requests that much
 )
 
 // A session serves one export to one client, after the handshake.
@@ -53,6 +53,11 @@ type request struct {
 
 // area returns the bytes of the disk that the request is about. They must be within the disk.
 func (q request) area() disk.Range { return disk.Range{Off: int64(q.off), Len: int64(q.length)} }
+
+// inOnePiece returns true if the data of a read must be sent as a whole.
+func (q request) inOnePiece(structured bool) bool {
+	return !structured || q.length == 0 || q.flags&flagDF != 0
+}
 
 // serveRequests answers requests until the client disconnects. Then it waits for the replies.
 func (s *session) serveRequests() error {
@@ -143,8 +148,12 @@ func (s *session) checkRequest(q request) (code uint32, reason string) {
 		if s.structured {
 			flags = flagDF
 		}
-		if q.length > maxServed {
-			return errInval, fmt.Sprintf("a read has at most %d bytes", maxServed)
+		limit := uint32(maxRead)
+		if q.inOnePiece(s.structured) {
+			limit = maxServed
+		}
+		if q.length > limit {
+			return errInval, fmt.Sprintf("such a read has at most %d bytes", limit)
 		}
 	case cmdBlockStatus:
 		flags = flagReqOne
@@ -212,7 +221,7 @@ func (s *session) newReply(last bool) *message {
 // answerRead sends the data of a read.
 func (s *session) answerRead(q request) {
 	r := q.area()
-	if !s.structured || r.Len == 0 || q.flags&flagDF != 0 {
+	if q.inOnePiece(s.structured) {
 		s.sendPiece(q, r, true)
 		return
 	}
@@ -236,19 +245,18 @@ func (s *session) answerRead(q request) {
 // sendPiece sends the bytes of r, or the error of the disk, and returns false then. last is set for the
 // end of the reply.
 func (s *session) sendPiece(q request, r disk.Range, last bool) bool {
-	weight := min(r.Len, maxUnsent)
-	if s.unsent.Acquire(s.ctx, weight) != nil {
+	if s.unsent.Acquire(s.ctx, r.Len) != nil {
 		return false
 	}
 	data, release, err := s.export.readPiece(s.ctx, s.memory, r)
 	if err != nil {
-		s.unsent.Release(weight)
+		s.unsent.Release(r.Len)
 		s.sendDiskError(q, "read failed", err, r)
 		return false
 	}
 	m := &message{data: data, done: func() {
 		release()
-		s.unsent.Release(weight)
+		s.unsent.Release(r.Len)
 		if last {
 			<-s.slots
 		}

@@ -93,7 +93,7 @@ func TestNBDInfo(t *testing.T) {
 	if first.Name != "sda" || first.Description != "web01 [ds1] web01/web01.vmdk" || !slices.Equal(first.Contexts, []string{contextAllocation}) || first.Size != int64(len(data)) {
 		t.Errorf("%+v", first)
 	}
-	if !first.ReadOnly || !first.MultiConn || !first.DF || first.Flush || first.Minimum != 1 || first.Preferred != 4096 || first.Maximum != 32<<20 {
+	if !first.ReadOnly || !first.MultiConn || !first.DF || first.Flush || first.Minimum != 1 || first.Preferred != 4096 || first.Maximum != 16<<20 {
 		t.Errorf("%+v", first)
 	}
 	if last.Name != "new" || last.ReadOnly || !last.Flush {
