@@ -103,7 +103,6 @@ func (d *nbdBed) startNBD(ctx context.Context, e *emulated, side nbdSide) (*nbdS
 	if err := os.WriteFile(password, []byte(e.facts.Password), 0o600); err != nil {
 		return nil, err
 	}
-	s := &nbdServer{dir: dir, uri: "nbd+unix:///?socket=" + filepath.Join(dir, "nbd.sock")}
 	line := append([]string{d.decamp, "nbd", "esxi://" + e.facts.User + "@" + e.facts.Addr, benchVM, "--fingerprint", e.facts.Fingerprint,
 		"--password-file", password, "--state", d.stateDir(), "--socket", dir}, side.args...)
 	if side.nbdkit {
@@ -112,10 +111,16 @@ func (d *nbdBed) startNBD(ctx context.Context, e *emulated, side nbdSide) (*nbdS
 		}
 		line = append(line, side.args...)
 	}
+	return d.startServer(ctx, dir, side.name, line)
+}
+
+// startServer starts a command that serves NBD on the socket nbd.sock of dir, and waits until it serves.
+func (d *nbdBed) startServer(ctx context.Context, dir, name string, line []string) (s *nbdServer, err error) {
+	s = &nbdServer{dir: dir, uri: "nbd+unix:///?socket=" + filepath.Join(dir, "nbd.sock")}
 	if s.program, err = d.startCommand(ctx, nil, line); err != nil {
 		return nil, err
 	}
-	err = s.waitUntil(ctx, nbdPatience, side.name+" serves", func() (bool, error) {
+	err = s.waitUntil(ctx, nbdPatience, name+" serves", func() (bool, error) {
 		return exec.CommandContext(ctx, "nbdinfo", "--size", s.uri).Run() == nil, nil
 	})
 	if err != nil {
