@@ -10,6 +10,10 @@ package main
 /*
 #cgo CFLAGS: -Wall -Wextra
 #cgo LDFLAGS: -Wl,--unresolved-symbols=ignore-in-object-files
+#cgo nocallback take_reads
+#cgo noescape take_reads
+#cgo nocallback finish_read
+#cgo noescape finish_read
 #include <stdlib.h>
 #include "plugin.h"
 */
@@ -19,10 +23,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"strings"
 	"syscall"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
@@ -30,8 +37,11 @@ import (
 	"github.com/decamp/decamp/internal/tuning"
 )
 
-// export is the disk between nfcStart and nfcStop.
-var export *nfcplugin.Export
+// The disk between nfcStart and nfcStop.
+var (
+	export *nfcplugin.Export
+	queued *os.File // readable when plugin.c has queued reads
+)
 
 // main is never called: nbdkit loads the plugin.
 func main() {}
@@ -55,8 +65,17 @@ func nfcStart() C.int {
 	}
 	ctx, stop := untilQuit()
 	defer stop()
-	export, err = nfcplugin.Open(ctx, p, nfcplugin.Options{Log: newLog(), Warn: reportError})
-	return reportFailure(err)
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return reportFailure(os.NewSyscallError("eventfd", err))
+	}
+	queued = os.NewFile(uintptr(fd), "eventfd")
+	C.reads_queued = C.int(fd)
+	if export, err = nfcplugin.Open(ctx, p, nfcplugin.Options{Log: newLog(), Warn: reportError}); err != nil {
+		return reportFailure(err)
+	}
+	go serveReads(export)
+	return 0
 }
 
 // nfcStop closes the disk and all sessions.
@@ -70,6 +89,7 @@ func nfcStop() {
 		reportError(nfcplugin.Message(err))
 	}
 	export = nil
+	_ = queued.Close()
 }
 
 // nfcSize returns the size of the disk in bytes.
@@ -82,13 +102,31 @@ func nfcSize() C.int64_t { return C.int64_t(export.Size()) }
 //export nfcDescription
 func nfcDescription() *C.char { return C.CString(export.Description()) }
 
-// nfcRead reads count bytes at offset into buf. It returns 0 on success; otherwise errno is set.
-//
-//export nfcRead
-func nfcRead(buf unsafe.Pointer, count C.uint32_t, offset C.uint64_t) C.int {
+// serveReads executes the reads that plugin.c queues, each in a goroutine, until queued is closed.
+func serveReads(from *nfcplugin.Export) {
+	for {
+		var count [8]byte
+		if _, err := queued.Read(count[:]); err != nil {
+			return
+		}
+		for call := C.take_reads(); call != nil; {
+			next := call.next // call is invalid when it has ended
+			go executeRead(from, call)
+			call = next
+		}
+	}
+}
+
+// executeRead executes a read.
+func executeRead(from *nfcplugin.Export, call *C.struct_read_call) {
 	ctx, stop := untilQuit()
-	defer stop()
-	return reportFailure(export.ReadAt(ctx, unsafe.Slice((*byte)(buf), int(count)), int64(offset)))
+	err := from.ReadAt(ctx, unsafe.Slice((*byte)(call.buf), int(call.count)), int64(call.offset))
+	stop()
+	if err != nil {
+		C.finish_read(call, C.int(errorNumber(err)), C.CString(nfcplugin.Message(err)))
+		return
+	}
+	C.finish_read(call, 0, nil)
 }
 
 // nfcExtents adds the extents of a range to list: all, or only the first. It returns 0 on success.
@@ -147,15 +185,19 @@ func reportFailure(err error) C.int {
 		return 0
 	}
 	reportError(nfcplugin.Message(err))
-	errno := syscall.EIO
+	C.nbdkit_set_error(C.int(errorNumber(err)))
+	return -1
+}
+
+// errorNumber returns the errno of an error.
+func errorNumber(err error) syscall.Errno {
 	switch {
 	case errors.Is(err, context.Canceled):
-		errno = syscall.ESHUTDOWN
+		return syscall.ESHUTDOWN
 	case fault.Is(err, fault.Denied):
-		errno = syscall.EPERM
+		return syscall.EPERM
 	}
-	C.nbdkit_set_error(C.int(errno))
-	return -1
+	return syscall.EIO
 }
 
 // reportError prints a line for the user.

@@ -1,9 +1,11 @@
 /* The callbacks of nbdkit. They store the parameters, start the Go runtime when nbdkit has forked, and call
    Go for the rest. */
 #include <errno.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -161,11 +163,46 @@ static int nfc_block_size(void *handle, uint32_t *minimum, uint32_t *preferred, 
 	return 0;
 }
 
+/* Reads wait outside of the Go runtime: a thread of C that waits within it costs the runtime two changes of
+   threads for each read. */
+static struct read_call *queued; /* reads that Go has not taken, the last one first */
+int reads_queued = -1;
+
+struct read_call *take_reads(void) { return __atomic_exchange_n(&queued, NULL, __ATOMIC_ACQUIRE); }
+
+/* queue_read adds a read. The first of several reads wakes Go. */
+static void queue_read(struct read_call *call)
+{
+	const uint64_t one = 1;
+	call->next = __atomic_load_n(&queued, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&queued, &call->next, call, 1, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		;
+	if (call->next == NULL && write(reads_queued, &one, sizeof one) == -1)
+		abort(); /* an eventfd accepts 2^64 - 2 */
+}
+
+void finish_read(struct read_call *call, int error, char *message)
+{
+	call->error = error;
+	call->message = message;
+	__atomic_store_n(&call->ended, 1, __ATOMIC_RELEASE);
+	syscall(SYS_futex, &call->ended, FUTEX_WAKE_PRIVATE, 1); /* call may be gone; its address is only a key */
+}
+
 static int nfc_pread(void *handle, void *buf, uint32_t count, uint64_t offset, uint32_t flags)
 {
+	struct read_call call = {.buf = buf, .count = count, .offset = offset};
 	(void)handle;
 	(void)flags;
-	return nfcRead(buf, count, offset);
+	queue_read(&call);
+	while (__atomic_load_n(&call.ended, __ATOMIC_ACQUIRE) == 0)
+		syscall(SYS_futex, &call.ended, FUTEX_WAIT_PRIVATE, 0, NULL);
+	if (call.error == 0)
+		return 0;
+	report_error(call.message);
+	free(call.message);
+	nbdkit_set_error(call.error);
+	return -1;
 }
 
 static int nfc_extents(void *handle, uint32_t count, uint64_t offset, uint32_t flags, struct nbdkit_extents *extents)

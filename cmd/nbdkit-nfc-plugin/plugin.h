@@ -15,6 +15,22 @@ struct value {
 
 extern struct value *values; /* parameters in the order of the command line */
 
+/* read_call is a read that a thread of nbdkit waits for. */
+struct read_call {
+	struct read_call *next; /* read that was queued before; NULL for the first one */
+	void *buf;
+	uint32_t count;
+	uint64_t offset;
+	int error;      /* errno of a read that failed; otherwise 0 */
+	char *message;  /* error message, from malloc; otherwise NULL */
+	uint32_t ended; /* 1 when the fields above are set; a futex */
+};
+
+extern int reads_queued; /* eventfd that is readable if reads are queued; Go sets it */
+
+struct read_call *take_reads(void); /* removes all queued reads, the last one first */
+void finish_read(struct read_call *call, int error, char *message); /* call and message belong to nbdkit's thread then */
+
 extern const char plugin_version[]; /* defined by scripts/nbdkit-plugin.sh */
 
 void report_error(const char *text);
