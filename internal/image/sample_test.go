@@ -35,7 +35,7 @@ func TestSampleIsReadAtOnce(t *testing.T) {
 	src := together{disk.NewPattern(testSize), new(atomic.Int64), make(chan struct{})}
 	src.missing.Store(3) // chunks 0, 1 and 2
 	r.job.Source = func(context.Context) (disk.Source, error) { return src, nil }
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	if _, _, err := r.job.Fill(ctx, r.copy(6)); err != nil {
 		t.Fatal(err)

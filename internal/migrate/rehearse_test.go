@@ -90,7 +90,7 @@ func TestRehearsalWhileRoundsGoOn(t *testing.T) {
 	}
 	out, answer := b.rehearsed(func(ctx context.Context, p *process, what migrate.Rehearsing) (testboot.Report, error) {
 		was, rounds := disksOf(t, what), len(b.told(journal.RoundDone))
-		for deadline := time.Now().Add(2 * time.Minute); len(b.told(journal.RoundDone)) < rounds+3; {
+		for deadline := time.Now().Add(10 * time.Minute); len(b.told(journal.RoundDone)) < rounds+3; {
 			if time.Now().After(deadline) || ctx.Err() != nil {
 				t.Fatalf("no round was done meanwhile (%v)", ctx.Err())
 			}

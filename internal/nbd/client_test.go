@@ -34,7 +34,7 @@ func serve(t *testing.T, path string) *Client {
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	var conn net.Conn
-	for deadline := time.Now().Add(2 * time.Minute); conn == nil; {
+	for deadline := time.Now().Add(10 * time.Minute); conn == nil; {
 		if conn, err = net.Dial("unix", socket); err != nil && time.Now().After(deadline) {
 			t.Fatal(err)
 		}

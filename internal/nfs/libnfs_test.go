@@ -26,7 +26,7 @@ func (r *rig) url(name string) string {
 
 func (r *rig) run(name string, args ...string) []byte {
 	r.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	var errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)

@@ -142,7 +142,7 @@ func TestFailedRunContinuesAfterTheLastGoodStep(t *testing.T) {
 // A panic of a step fails its run, and is logged with its stack. The run continues when the step is mended.
 func TestPanicFailsTheRun(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	var log strings.Builder
 	e, err := Open(ctx, Config{Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))})

@@ -27,7 +27,7 @@ func TestBootsStraightFromTheHost(t *testing.T) {
 	} else {
 		f.Close()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	l := hostWith(t, lab.VM{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{File: tinyguest.Image(t, tinyguest.BIOS)}}})
 	dir := mounted(ctx, t, l)

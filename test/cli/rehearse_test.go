@@ -247,7 +247,7 @@ func TestVMOfAPlanIsRehearsed(t *testing.T) {
 	running.Stdout, running.Stderr = &said, &said
 	must(t, running.Start())
 	runs := journal.NewStore(r.state())
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if all, err := runs.Runs(); err == nil && len(all) == 1 && all[0].Step == "wait" {
 			break
 		}

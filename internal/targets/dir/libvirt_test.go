@@ -89,7 +89,7 @@ func libvirt(t *testing.T, args ...string) func(yield func(string) bool) {
 		t.Skip("a libvirt of its own needs root")
 	}
 	return func(yield func(string) bool) {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 		defer cancel()
 		script := []string{"--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "testdata/libvirt.sh"}
 		cmd := exec.CommandContext(ctx, "unshare", append(script, args...)...)

@@ -120,7 +120,7 @@ func checkGone(t *testing.T, s *pve.Server, others ...int) {
 		}
 	}
 	left := s.Uploads()
-	for deadline := time.Now().Add(time.Minute); len(left) > 0 && time.Now().Before(deadline); left = s.Uploads() {
+	for deadline := time.Now().Add(10 * time.Minute); len(left) > 0 && time.Now().Before(deadline); left = s.Uploads() {
 		time.Sleep(10 * time.Millisecond) // the node notices later that an upload was broken off
 	}
 	if len(left) > 0 {

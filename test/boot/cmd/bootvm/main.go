@@ -29,7 +29,7 @@ func main() {
 // bootVM runs the command with the arguments. It returns an error if the report differs from a flag.
 func bootVM(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bootvm", flag.ContinueOnError)
-	deadline := flags.Duration("deadline", 2*time.Minute, "how long the guest may take")
+	deadline := flags.Duration("deadline", 20*time.Minute, "limit of the time that the guest takes")
 	log := flags.String("log", "", "write what the guest printed to this `file`")
 	mac := flags.String("mac", "", "the first network card's MAC must be this")
 	uuid := flags.String("uuid", "", "the SMBIOS UUID must be this")
