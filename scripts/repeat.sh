@@ -1,46 +1,80 @@
 #!/usr/bin/env bash
-# Runs scripts/test.sh RUNS times (default 10). The first, third, ... run has LOAD busy processes beside it (default
-# 20), so that tests that depend on time fail. Each run adds a line to build/repeat.tsv: commit, load, seconds, failed
-# tests. Runs of the same commit that are in the file already count, so that an interrupted series continues.
-# The script fails if a run failed.
+# Runs all tests RUNS times (default 10), without results of Go's cache. The first half of the runs are beside a load
+# of at least LOAD (default 20), so that tests that depend on time fail: two run at once in copies of this commit,
+# beside busy processes. A run counts as a load of 8 for the other one. The second half of the runs follow one after
+# the other, without a load.
+#
+# Each run adds a line to build/repeat.tsv: commit, load beside it, seconds, failed tests. Runs of the same commit that
+# are in the file already count, so that an interrupted series continues. The script fails if a run failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 commit=$(git rev-parse --short HEAD) || exit 2
-runs=${RUNS:-10} load=${LOAD:-20} results=build/repeat.tsv
+runs=${RUNS:-10} load=${LOAD:-20} results=$PWD/build/repeat.tsv copies=$PWD/build/repeat
 mkdir -p build
 touch "$results"
 
 busy=()
-trap 'stop_load' EXIT
+trap 'kill "${busy[@]}" $(jobs -p) 2>/dev/null; rm -rf "$copies"' EXIT
 trap 'exit 130' INT TERM
 
-start_load() {
-	for _ in $(seq "$1"); do
+# set_busy N starts or stops busy processes until there are N, or none if N is negative.
+set_busy() {
+	while [ ${#busy[@]} -lt "$1" ]; do
 		while :; do :; done &
 		busy+=($!)
 	done
+	while [ ${#busy[@]} -gt 0 ] && [ ${#busy[@]} -gt "$1" ]; do
+		kill "${busy[-1]}"
+		unset 'busy[-1]'
+	done
 }
 
-stop_load() {
-	[ ${#busy[@]} -eq 0 ] || kill "${busy[@]}"
-	busy=()
+# run_tests DIR LOAD runs all tests of a copy of this commit, and records the result.
+run_tests() {
+	local began=$SECONDS failed=
+	mkdir -p "$1/build"
+	(cd "$1" && scripts/setup.sh test && scripts/test.sh -count 1) >"$1/build/repeat.log" 2>&1 || failed=$(failed_tests "$1")
+	printf '%s\t%s\t%s\t%s\n' "$commit" "$2" $((SECONDS - began)) "${failed:-0}" | tee -a "$results"
+	[ -z "$failed" ] || cat "$1"/build/{repeat,test}.log >"build/repeat-$(wc -l <"$results").log"
 }
 
-# failed_tests prints the names of the tests that failed in the last run, on one line.
+# failed_tests DIR prints the names of the tests that failed in a copy of this commit, on one line.
 failed_tests() {
-	grep -ohE '^ *--- FAIL: \S+|^FAIL	\S+|^panic: test timed out' build/test.log | sed -E 's/^ *--- FAIL: //; s/^FAIL	//' | sort -u | paste -sd ' '
+	{
+		grep -ohE '^ *--- FAIL: \S+|^FAIL	\S+|^panic: test timed out' "$1/build/test.log" 2>/dev/null | sed -E 's/^ *--- FAIL: //; s/^FAIL	//' | sort -u
+		tail -n 1 "$1/build/repeat.log" # the only line if another check failed
+	} | paste -sd ' '
 }
 
-for ((run = 1 + $(grep -c "^$commit	" "$results"); run <= runs; run++)); do
-	beside=$((run % 2 ? load : 0))
-	start_load $beside
-	began=$SECONDS
-	failed=
-	scripts/test.sh -count 1 >build/repeat.log 2>&1 || failed=$(failed_tests) failed=${failed:-$(tail -1 build/repeat.log)}
-	stop_load
-	printf '%s\t%s\t%s\t%s\n' "$commit" $beside $((SECONDS - began)) "${failed:-0}" | tee -a "$results"
-	[ -z "$failed" ] || cp build/test.log "build/repeat-$run.log"
+# count_runs CONDITION prints the number of runs of this commit whose load fulfils an awk condition.
+count_runs() {
+	awk -F '\t' -v commit="$commit" "\$1 == commit && \$2 $1 { n++ } END { print n + 0 }" "$results"
+}
+
+# run_beside_load N runs all tests N times, two at once. The copies use the tools that setup.sh installed here.
+run_beside_load() {
+	local n ended
+	local -A running=()
+	for ((n = 1; n <= $1 || ${#running[@]} > 0; n++)); do
+		if [ "$n" -le "$1" ]; then
+			git clone -q . "$copies/$n" && mkdir "$copies/$n/build" && find build -mindepth 1 -maxdepth 1 ! -name 'repeat*' -exec cp -a -t "$copies/$n/build" {} + || exit
+			run_tests "$copies/$n" "$load" &
+			running[$!]=
+		fi
+		set_busy $((load - 8 * (${#running[@]} - 1)))
+		[ ${#running[@]} -lt 2 ] && [ "$n" -lt "$1" ] && continue
+		wait -n -p ended "${!running[@]}"
+		unset "running[$ended]"
+	done
+	set_busy 0
+	rm -rf "$copies"
+}
+
+rm -rf "$copies"
+run_beside_load $((runs / 2 - $(count_runs '> 0')))
+for ((run = $(count_runs '== 0'); run < runs - runs / 2; run++)); do
+	run_tests "$PWD" 0
 done
 awk -F '\t' -v commit="$commit" '
 	$1 == commit { runs++; failed += $4 != "0" }
-	END { print runs " runs, " failed + 0 " failed"; exit failed > 0 }' "$results"
+	END { print runs + 0 " runs, " failed + 0 " failed"; exit failed > 0 || runs == 0 }' "$results"
