@@ -31,9 +31,9 @@ libvirt='libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt
 fio='gcc libc6-dev make patch libnfs-dev libnbd-dev pkgconf'
 # Wireshark, 120 MB, that dissects what others' clients and decamp land say to each other.
 slow='tshark'
-# virt-v2v with its appliance, 200 MB, nbdkit, which it needs and Debian does not say so, and what builds
-# the Debian that it converts, and encrypts a volume of its.
-v2v='virt-v2v nbdkit mmdebstrap cryptsetup-bin'
+# virt-v2v with its appliance, 200 MB, nbdkit, which it requires without a dependency of the package, guestfish, and what
+# builds the Debian that virt-v2v converts, and encrypts a volume.
+v2v='virt-v2v nbdkit libguestfs-tools mmdebstrap cryptsetup-bin'
 # What real guests are built with, and the checkers of their file systems.
 guests='mmdebstrap lvm2 xfsprogs btrfs-progs util-linux mount kmod'
 # What the API server of Kubernetes keeps its objects in.

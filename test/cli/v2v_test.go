@@ -3,6 +3,8 @@
 package cli
 
 import (
+	"bufio"
+	"context"
 	"io"
 	"io/fs"
 	"os"
@@ -10,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/targets"
@@ -57,6 +60,42 @@ func TestRealVirtV2VFindsNoSystem(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(r.vms(), "data")); err == nil {
 		t.Fatal("it is published")
 	}
+}
+
+// guestfish reads the Debian of TestRealVirtV2V from the export of decamp nbd, and virt-v2v converts it. Releases before 2.12 accept
+// no NBD address, but an overlay of one. The result boots from virtio-scsi, because virt-v2v keeps root=/dev/sda1.
+func TestRealVirtV2VReadsNBD(t *testing.T) {
+	image, err := filepath.Abs("../../build/v2v/debian.raw")
+	must(t, err)
+	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{File: image, Controller: "pvscsi"}}}}}).trusting()
+	s := r.serveNBD("--listen", "127.0.0.1:0") // guestfish 1.48 has no Unix sockets
+	overlay := filepath.Join(r.dir, "web01.qcow2")
+	runTool(t, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", s.Exports[0].URI, overlay)
+	out := filepath.Join(r.dir, "converted")
+	must(t, os.Mkdir(out, 0o700))
+	t.Setenv("LIBGUESTFS_BACKEND", "direct")
+	t.Setenv("LIBGUESTFS_BACKEND_SETTINGS", "force_tcg")
+	if name := runTool(t, "guestfish", "--ro", "--format=raw", "-a", s.Exports[0].URI, "-i", "cat", "/etc/hostname"); strings.TrimSpace(name) != "deb12" {
+		t.Errorf("guestfish reads the host name %q", name)
+	}
+	runTool(t, "virt-v2v", "-i", "disk", "-if", "qcow2", overlay, "-o", "local", "-os", out)
+	s.stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", "-machine", "pc,accel=tcg", "-cpu", "max", "-m", "768", "-nodefaults", "-display", "none", "-serial", "stdio",
+		"-device", "virtio-scsi-pci", "-device", "scsi-hd,drive=disk", "-drive", "if=none,id=disk,format=raw,file="+filepath.Join(out, "web01-sda"))
+	qemu.Stderr = os.Stderr
+	serial, err := qemu.StdoutPipe()
+	must(t, err)
+	must(t, qemu.Start())
+	defer func() { _ = qemu.Process.Kill(); _ = qemu.Wait() }() // it ends by the signal
+	var last string
+	for lines := bufio.NewScanner(serial); lines.Scan(); last = lines.Text() {
+		if strings.Contains(lines.Text(), "V2V-MARKER root=/dev/sda1 drv=sd") {
+			return
+		}
+	}
+	t.Errorf("it does not boot: %s", last)
 }
 
 const passphrase = "correct-horse-7b1e-battery"
