@@ -151,14 +151,15 @@ func (c *collector) eventOfVM(ctx context.Context, v fleetdb.VM, now time.Time) 
 			return Event{}, false, err
 		}
 		return overrunEvent(v, o), isOverrun(o), nil
-	case isWaiting(v, c.orders[v.Plan]):
+	case isInRounds(v, c.orders[v.Plan]):
 		return c.waitingEvent(ctx, v, now)
 	}
 	return Event{}, false, nil
 }
 
-// waitingEvent returns the event of a VM that waits for its cutover; false if the VM cuts over without
-// a command, or if the event is queued already.
+// waitingEvent returns the event of a VM that waits for its cutover; false if it has no complete round yet,
+// if it cuts over without a command, or if the event is queued already. A VM whose rounds take longer than
+// their interval is never in waitStep when it is read; it has an estimate of its outage.
 func (c *collector) waitingEvent(ctx context.Context, v fleetdb.VM, now time.Time) (Event, bool, error) {
 	if c.known[dueEvent(v, now, 0).ID] {
 		return Event{}, false, nil
@@ -180,7 +181,7 @@ func (c *collector) waitingEvent(ctx context.Context, v fleetdb.VM, now time.Tim
 			estimate = p.Outage
 		}
 	}
-	return dueEvent(v, now, estimate), true, nil
+	return dueEvent(v, now, estimate), v.Step == waitStep || estimate > 0, nil
 }
 
 // enqueue queues events for the receivers that want them. Events that are too old for a receiver are

@@ -102,10 +102,10 @@ func failedEvent(v fleetdb.VM) Event {
 // waitStep is the step of a warm run that waits for the next round or the cutover, as in package warm.
 const waitStep = "wait"
 
-// isWaiting reports whether a warm VM waits for a command to cut over. The plan must not order one.
-func isWaiting(v fleetdb.VM, plan fleetdb.Command) bool {
+// isInRounds reports whether a warm VM is copied without a command to end its rounds. The plan must not order one.
+func isInRounds(v fleetdb.VM, plan fleetdb.Command) bool {
 	command := v.Command.Within(plan)
-	return v.Warm && v.State == fleetdb.Running && v.Step == waitStep && command != fleetdb.CutOver && !command.Undoes()
+	return v.Warm && v.State == fleetdb.Running && command != fleetdb.CutOver && !command.Undoes()
 }
 
 // isManual reports whether the cutover of a VM requires a command. spec is its planfile.Options.

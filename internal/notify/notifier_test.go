@@ -96,6 +96,37 @@ func TestEventsReachTheReceiversThatWantThem(t *testing.T) {
 	}
 }
 
+// A VM whose rounds follow each other without a wait is due as soon as its outage is estimated.
+func TestCutoverIsDueDuringRounds(t *testing.T) {
+	d := openFleet(t, sqliteURL(t))
+	h := newHook(t)
+	start(t, d, load(t, "version: 1\nreceivers: {ops: {webhook: "+h.config(t)+"}}"), "a")
+	ctx := t.Context()
+	first, second := fleetdb.Key{Plan: "wave", VM: "vm-1"}, fleetdb.Key{Plan: "wave", VM: "vm-2"}
+	addPlan(t, d, "wave", fleetdb.VM{Key: fleetdb.Key{VM: "vm-1"}, Name: "busy", Warm: true}, fleetdb.VM{Key: fleetdb.Key{VM: "vm-2"}, Name: "idle", Warm: true})
+	worker, err := d.Workers.Join(ctx, fleetdb.Worker{Name: "w1", VMs: 9, Offers: map[string]string{"/srv/vm": "s"}}, time.Hour)
+	must(t, err)
+	lease, err := d.Leases.Acquire(ctx, "scheduler", "s", time.Hour)
+	must(t, err)
+	granted, err := d.Scheduling.Grant(ctx, lease, []fleetdb.Granted{{Key: first, Worker: "w1"}, {Key: second, Worker: "w1"}})
+	must(t, err)
+	claims := map[fleetdb.Key]fleetdb.Claim{}
+	for _, g := range granted {
+		claims[g.Key] = fleetdb.Claim{Key: g.Key, Worker: "w1", Epoch: g.Epoch}
+		must(t, d.Claims.Begin(ctx, claims[g.Key], nil))
+	}
+	must(t, d.Claims.SetStep(ctx, claims[first], "round", ""))
+	must(t, d.Claims.SetStep(ctx, claims[second], "wait", ""))
+	if got := h.events(1); got[0] != "cutover-due wave idle" {
+		t.Fatalf("received %q", got)
+	}
+	must(t, d.Progress.Report(ctx, worker, []fleetdb.Progress{{Key: first, Outage: 42 * time.Second}}, nil))
+	must(t, d.Claims.SetStep(ctx, claims[first], "snapshot", ""))
+	if got := h.events(1); got[0] != "cutover-due wave busy" {
+		t.Fatalf("received %q", got)
+	}
+}
+
 // A receiver that fails gets the notification later, with the same ID; the others are not delayed.
 func TestFailedAttemptsAreRepeated(t *testing.T) {
 	d := openFleet(t, sqliteURL(t))
