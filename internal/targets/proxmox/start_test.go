@@ -315,6 +315,12 @@ func TestStartByTheHAManager(t *testing.T) {
 	s, p, d := delivered(t, pve.Config{})
 	s.SetFaults(pve.Faults{HA: true})
 	vmid, _ := guestOf(t, s, d.VM)
+	p.api.wait = func(ctx context.Context, _ time.Duration) error {
+		for !isOn(t, p, vmid) && ctx.Err() == nil { // QEMU may need more than the two minutes of this clock
+			time.Sleep(time.Millisecond)
+		}
+		return ctx.Err()
+	}
 	if _, err := p.Start(t.Context(), d.Definition); err != nil || !isOn(t, p, vmid) {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))
 	}
