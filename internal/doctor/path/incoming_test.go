@@ -132,7 +132,7 @@ func paste(t *testing.T, commands string) {
 func gets(t *testing.T, port int) (in bool) {
 	t.Helper()
 	within(t, func() {
-		c, err := net.DialTimeout("tcp4", fmt.Sprintf("10.1.0.1:%d", port), 300*time.Millisecond)
+		c, err := net.DialTimeout("tcp4", fmt.Sprintf("10.1.0.1:%d", port), time.Second)
 		if in = err == nil; in {
 			must(t, c.Close())
 		}
