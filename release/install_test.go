@@ -82,23 +82,26 @@ func requireRelease(t *testing.T) *builtRelease {
 	return b
 }
 
-// debianArchive is the archive of a clean Debian, which is built once.
-const debianArchive = "../build/install-debian.tar"
-
 // newDebian returns the folder of a clean Debian with systemd's programs, in which systemd does not run.
 func newDebian(t *testing.T) string {
 	t.Helper()
-	if _, err := os.Stat(debianArchive); err != nil {
-		if err := os.MkdirAll(filepath.Dir(debianArchive), 0o755); err != nil {
+	return unpackDebian(t, "../build/install-debian.tar", "systemd")
+}
+
+// unpackDebian returns the folder of a Debian with these packages and what they require. Its archive is built once.
+func unpackDebian(t *testing.T, archive, packages string) string {
+	t.Helper()
+	if _, err := os.Stat(archive); err != nil {
+		if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		judge(t, "mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd", "--aptopt=APT::Install-Recommends \"false\"", "--format=tar", "bookworm", debianArchive+".new")
-		if err := os.Rename(debianArchive+".new", debianArchive); err != nil {
+		judge(t, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+packages, "--aptopt=APT::Install-Recommends \"false\"", "--format=tar", "bookworm", archive+".new")
+		if err := os.Rename(archive+".new", archive); err != nil {
 			t.Fatal(err)
 		}
 	}
 	root := t.TempDir()
-	judge(t, "tar", "-C", root, "-xf", debianArchive, "--exclude=./dev/*")
+	judge(t, "tar", "-C", root, "-xf", archive, "--exclude=./dev/*")
 	return root
 }
 
@@ -275,9 +278,8 @@ func TestRPMPackage(t *testing.T) {
 	checkRemoved(t, root)
 }
 
-// tryScript moves a VM with three commands: it installs the packages, starts the emulator, and migrates.
-const tryScript = `
-chroot "$ROOT" dpkg --install $PACKAGES
+// startLab starts the emulator, and sets the shell variables password, its file, and fingerprint.
+const startLab = `
 chroot "$ROOT" decamp-lab >"$ROOT/tmp/lab.out" 2>&1 &
 lab=$!
 tries=0
@@ -288,8 +290,36 @@ until grep -q 'Try, in another terminal' "$ROOT/tmp/lab.out"; do
 done
 password=$(sed -n 's/^ *password *in //p' "$ROOT/tmp/lab.out")
 fingerprint=$(sed -n 's/^ *SHA-256 *//p' "$ROOT/tmp/lab.out")
+`
+
+// tryScript moves a VM with three commands: it installs the packages, starts the emulator, and migrates.
+const tryScript = `
+chroot "$ROOT" dpkg --install $PACKAGES` + startLab + `
 chroot "$ROOT" decamp migrate esxi://root@127.0.0.1:8443 web01 --to dir:/srv --password-file "$password" --fingerprint "$fingerprint"
 `
+
+// The package of the plugin installs it where the nbdkit of Debian finds it. nbdkit copies a disk of the emulator.
+func TestPackageOfThePlugin(t *testing.T) {
+	b, root := requireRelease(t), unpackDebian(t, "../build/install-nbdkit.tar", "nbdkit,libnbd-bin")
+	var packages []string
+	for _, name := range []string{"decamp", "decamp-lab", "nbdkit-plugin-nfc"} {
+		packages = append(packages, filepath.Join(b.out, name+"_"+b.version+"-1_"+runtime.GOARCH+".deb"))
+	}
+	out := runIsolated(t, root, `chroot "$ROOT" dpkg --install `+copyInto(t, root, packages...)+`
+chroot "$ROOT" nbdkit nfc --dump-plugin`+startLab+`
+host="esxi://root@127.0.0.1:8443 web01 --password-file $password --fingerprint $fingerprint"
+ref=$(chroot "$ROOT" decamp ls $host | sed -n 's/^ *Reference *//p')
+chroot "$ROOT" nbdkit -r -U - nfc server=127.0.0.1 port=8443 insecure=true thumbprint="$fingerprint" user=root password=+"$password" \
+	vm=moref="$ref" file='[datastore1] web01/web01.vmdk' --run 'nbdcopy "$uri" /srv/copy.raw'
+chroot "$ROOT" decamp migrate $host --to dir:/srv --power-off
+cmp "$ROOT/srv/copy.raw" "$ROOT"/srv/web01/*-disk0.raw && echo same bytes
+chroot "$ROOT" dpkg --purge nbdkit-plugin-nfc
+`)
+	expect(t, out, "nfc_transports=nfc,https", "version="+b.version, "same bytes")
+	if left := judge(t, "find", root, "-name", "*nfc-plugin*"); left != "" {
+		t.Errorf("files of the package are left: %s", left)
+	}
+}
 
 // TestThreeCommandsMoveAVM prints the figure of docs/installing.md.
 func TestThreeCommandsMoveAVM(t *testing.T) {
