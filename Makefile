@@ -58,9 +58,9 @@ generate: ## write the published schemas, and the Python client that is generate
 	$(GO) test -count 1 ./test/schema -update
 	@scripts/generate-client.sh
 
-# Tests that depend on time: RUNS whole runs, every second one beside LOAD busy processes.
+# Finds tests that depend on time: RUNS whole runs, half of them beside a load of LOAD.
 .PHONY: test-repeat
-test-repeat: ## run all tests RUNS (10) times, every second time at a load of LOAD (20)
+test-repeat: ## run all tests RUNS (10) times, half of them beside a load of LOAD (20)
 	@scripts/setup.sh test
 	@RUNS=$(RUNS) LOAD=$(LOAD) scripts/repeat.sh
 

@@ -88,8 +88,8 @@ func newDebian(t *testing.T) string {
 	return unpackDebian(t, "../build/install-debian.tar", "bookworm", "systemd")
 }
 
-// unpackDebian returns the folder of a Debian with these packages and what they require. Its archive is built once. The
-// mirror may be older than it promises.
+// unpackDebian returns the folder of a Debian with these packages and what they require. Its archive is built once. An
+// index of the mirror may be expired.
 func unpackDebian(t *testing.T, archive, suite, packages string) string {
 	t.Helper()
 	if _, err := os.Stat(archive); err != nil {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs all tests RUNS times (default 10), without results of Go's cache. The first half of the runs are beside a load
-# of at least LOAD (default 20), so that tests that depend on time fail: two run at once in copies of this commit,
-# beside busy processes. A run counts as a load of 8 for the other one. The second half of the runs follow one after
-# the other, without a load.
+# of about LOAD (default 20), so that tests that depend on time fail: two run at once in copies of this commit, beside
+# busy processes. A run counts as a load of 8 for the other one. The second half of the runs follow one after the
+# other, without a load.
 #
 # Each run adds a line to build/repeat.tsv: commit, load beside it, seconds, failed tests. Runs of the same commit that
 # are in the file already count, so that an interrupted series continues. The script fails if a run failed.
@@ -15,7 +15,7 @@ touch "$results"
 
 busy=()
 trap 'kill "${busy[@]}" $(jobs -p) 2>/dev/null; rm -rf "$copies"' EXIT
-trap 'exit 130' INT TERM
+trap 'trap "" TERM; kill 0; exit 130' INT TERM # also the tests, which ignore Ctrl-C in the background
 
 # set_busy N starts or stops busy processes until there are N, or none if N is negative.
 set_busy() {
@@ -55,19 +55,24 @@ count_runs() {
 run_beside_load() {
 	local n ended
 	local -A running=()
-	for ((n = 1; n <= $1 || ${#running[@]} > 0; n++)); do
-		if [ "$n" -le "$1" ]; then
-			git clone -q . "$copies/$n" && mkdir "$copies/$n/build" && find build -mindepth 1 -maxdepth 1 ! -name 'repeat*' -exec cp -a -t "$copies/$n/build" {} + || exit
-			run_tests "$copies/$n" "$load" &
-			running[$!]=
-		fi
+	for ((n = 1; n <= $1; n++)); do
+		[ ${#running[@]} -lt 2 ] || await_run
+		git clone -q . "$copies/$n" && mkdir "$copies/$n/build" && find build -mindepth 1 -maxdepth 1 ! -name 'repeat*' -exec cp -a -t "$copies/$n/build" {} + || exit
+		run_tests "$copies/$n" "$load" &
+		running[$!]=
 		set_busy $((load - 8 * (${#running[@]} - 1)))
-		[ ${#running[@]} -lt 2 ] && [ "$n" -lt "$1" ] && continue
-		wait -n -p ended "${!running[@]}"
-		unset "running[$ended]"
 	done
-	set_busy 0
+	while [ ${#running[@]} -gt 0 ]; do
+		await_run
+	done
 	rm -rf "$copies"
+}
+
+# await_run waits until a run ends. The others need more busy processes then; without one, the load ends.
+await_run() {
+	wait -n -p ended "${!running[@]}"
+	unset "running[$ended]"
+	set_busy $((${#running[@]} > 0 ? load - 8 * (${#running[@]} - 1) : 0))
 }
 
 rm -rf "$copies"

@@ -31,7 +31,7 @@ libvirt='libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt
 fio='gcc libc6-dev make patch libnfs-dev libnbd-dev pkgconf'
 # Wireshark, 120 MB, that dissects what others' clients and decamp land say to each other.
 slow='tshark'
-# virt-v2v with its appliance, 200 MB, nbdkit, which it requires without a dependency of the package, guestfish, and what
+# virt-v2v with its appliance, 200 MB, nbdkit, which it needs although its package does not depend on it, guestfish, and what
 # builds the Debian that virt-v2v converts, and encrypts a volume.
 v2v='virt-v2v nbdkit libguestfs-tools mmdebstrap cryptsetup-bin'
 # What real guests are built with, and the checkers of their file systems.

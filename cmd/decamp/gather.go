@@ -128,7 +128,7 @@ func (gc *gatherCommand) addFleet(ctx context.Context, documents map[string]any)
 	return server.Documents(ctx, c, documents)
 }
 
-// confirm lists the files, and asks on a terminal whether to write them.
+// confirm lists the files, and prompts on a terminal before they are written.
 func (gc *gatherCommand) confirm(ctx context.Context, a *gather.Archive, name string) error {
 	out := gc.p.out
 	if out.json {

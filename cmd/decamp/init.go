@@ -59,7 +59,7 @@ func newInit(p *program) *cobra.Command {
 	return cmd
 }
 
-// runInit asks, checks, and writes the config file and the plan.
+// runInit prompts, checks, and writes the config file and the plan.
 func (ic *initCommand) runInit(ctx context.Context, root *cobra.Command) error {
 	out, s := ic.p.out, &ic.setup
 	if len(ic.to) > 0 {

@@ -39,14 +39,14 @@ import (
 
 // The disk between nfcStart and nfcStop.
 var (
-	export *nfcplugin.Export
-	queued *os.File // readable when plugin.c has queued reads
+	export      *nfcplugin.Export
+	readsQueued *os.File // readable when plugin.c has queued reads
 )
 
 // main is never called: nbdkit loads the plugin.
 func main() {}
 
-// nfcCheck reports an error of the parameters. It returns 0 if there is none.
+// nfcCheck reports an error of the parameters. It returns 0 if they are valid.
 //
 //export nfcCheck
 func nfcCheck() C.int {
@@ -69,7 +69,7 @@ func nfcStart() C.int {
 	if err != nil {
 		return reportFailure(os.NewSyscallError("eventfd", err))
 	}
-	queued = os.NewFile(uintptr(fd), "eventfd")
+	readsQueued = os.NewFile(uintptr(fd), "eventfd")
 	C.reads_queued = C.int(fd)
 	if export, err = nfcplugin.Open(ctx, p, nfcplugin.Options{Log: newLog(), Warn: reportError}); err != nil {
 		return reportFailure(err)
@@ -89,7 +89,7 @@ func nfcStop() {
 		reportError(nfcplugin.Message(err))
 	}
 	export = nil
-	_ = queued.Close()
+	_ = readsQueued.Close()
 }
 
 // nfcSize returns the size of the disk in bytes.
@@ -102,11 +102,11 @@ func nfcSize() C.int64_t { return C.int64_t(export.Size()) }
 //export nfcDescription
 func nfcDescription() *C.char { return C.CString(export.Description()) }
 
-// serveReads executes the reads that plugin.c queues, each in a goroutine, until queued is closed.
+// serveReads executes the reads that plugin.c queues, each in a goroutine, until readsQueued is closed.
 func serveReads(from *nfcplugin.Export) {
 	for {
 		var count [8]byte
-		if _, err := queued.Read(count[:]); err != nil {
+		if _, err := readsQueued.Read(count[:]); err != nil {
 			return
 		}
 		for call := C.take_reads(); call != nil; {
@@ -145,7 +145,7 @@ func nfcExtents(count C.uint32_t, offset C.uint64_t, first C.int, list *C.struct
 			kind = C.NBDKIT_EXTENT_HOLE | C.NBDKIT_EXTENT_ZERO
 		}
 		if C.nbdkit_add_extent(list, C.uint64_t(x.Off), C.uint64_t(x.Len), kind) == -1 {
-			return -1 // it has reported its error
+			return -1 // nbdkit_add_extent has reported its error
 		}
 	}
 	return 0

@@ -163,8 +163,8 @@ static int nfc_block_size(void *handle, uint32_t *minimum, uint32_t *preferred, 
 	return 0;
 }
 
-/* Reads wait outside of the Go runtime: a thread of C that waits within it costs the runtime two changes of
-   threads for each read. */
+/* The threads of nbdkit wait for reads outside of the Go runtime. A wait inside of it costs two more changes of
+   threads. */
 static struct read_call *queued; /* reads that Go has not taken, the last one first */
 int reads_queued = -1;
 
@@ -186,7 +186,7 @@ void finish_read(struct read_call *call, int error, char *message)
 	call->error = error;
 	call->message = message;
 	__atomic_store_n(&call->ended, 1, __ATOMIC_RELEASE);
-	syscall(SYS_futex, &call->ended, FUTEX_WAKE_PRIVATE, 1); /* call may be gone; its address is only a key */
+	syscall(SYS_futex, &call->ended, FUTEX_WAKE_PRIVATE, 1); /* the thread may have freed call: the kernel uses the address only */
 }
 
 static int nfc_pread(void *handle, void *buf, uint32_t count, uint64_t offset, uint32_t flags)

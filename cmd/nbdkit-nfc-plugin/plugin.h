@@ -29,7 +29,7 @@ struct read_call {
 extern int reads_queued; /* eventfd that is readable if reads are queued; Go sets it */
 
 struct read_call *take_reads(void); /* removes all queued reads, the last one first */
-void finish_read(struct read_call *call, int error, char *message); /* call and message belong to nbdkit's thread then */
+void finish_read(struct read_call *call, int error, char *message); /* the caller must not use call and message afterwards */
 
 extern const char plugin_version[]; /* defined by scripts/nbdkit-plugin.sh */
 

@@ -103,7 +103,7 @@ const (
 )
 
 const (
-	maxRead   = 32 << 20 // largest read in bytes; the limit of clients that do not request the one of the server
+	maxRead   = 32 << 20 // largest read in bytes; clients that do not request the limit of the server use this one
 	maxServed = 16 << 20 // largest write in bytes, and largest read that has one piece; the server announces it
 	maxString = 4096     // longest string in bytes, such as a name or a message
 )

@@ -54,7 +54,7 @@ type request struct {
 // area returns the bytes of the disk that the request is about. They must be within the disk.
 func (q request) area() disk.Range { return disk.Range{Off: int64(q.off), Len: int64(q.length)} }
 
-// inOnePiece returns true if the data of a read must be sent as a whole.
+// inOnePiece reports whether the data of a read must be sent as a whole.
 func (q request) inOnePiece(structured bool) bool {
 	return !structured || q.length == 0 || q.flags&flagDF != 0
 }
@@ -153,7 +153,7 @@ func (s *session) checkRequest(q request) (code uint32, reason string) {
 			limit = maxServed
 		}
 		if q.length > limit {
-			return errInval, fmt.Sprintf("such a read has at most %d bytes", limit)
+			return errInval, fmt.Sprintf("a read of this kind has at most %d bytes", limit)
 		}
 	case cmdBlockStatus:
 		flags = flagReqOne

@@ -158,8 +158,9 @@ func (c *collector) eventOfVM(ctx context.Context, v fleetdb.VM, now time.Time) 
 }
 
 // waitingEvent returns the event of a VM that waits for its cutover; false if it has no complete round yet,
-// if it cuts over without a command, or if the event is queued already. A VM whose rounds take longer than
-// their interval is never in waitStep when it is read; it has an estimate of its outage.
+// if it cuts over without a command, or if the event is queued already. If rounds take longer than
+// their interval, waitStep ends at once and may never be read; the estimate of the outage then shows that a
+// round is complete.
 func (c *collector) waitingEvent(ctx context.Context, v fleetdb.VM, now time.Time) (Event, bool, error) {
 	if c.known[dueEvent(v, now, 0).ID] {
 		return Event{}, false, nil

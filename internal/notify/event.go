@@ -102,7 +102,7 @@ func failedEvent(v fleetdb.VM) Event {
 // waitStep is the step of a warm run that waits for the next round or the cutover, as in package warm.
 const waitStep = "wait"
 
-// isInRounds reports whether a warm VM is copied without a command to end its rounds. The plan must not order one.
+// isInRounds reports whether a warm VM is copied, and neither it nor its plan has a command that ends the rounds.
 func isInRounds(v fleetdb.VM, plan fleetdb.Command) bool {
 	command := v.Command.Within(plan)
 	return v.Warm && v.State == fleetdb.Running && command != fleetdb.CutOver && !command.Undoes()

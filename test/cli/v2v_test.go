@@ -62,8 +62,9 @@ func TestRealVirtV2VFindsNoSystem(t *testing.T) {
 	}
 }
 
-// guestfish reads the Debian of TestRealVirtV2V from the export of decamp nbd, and virt-v2v converts it. Releases before 2.12 accept
-// no NBD address, but an overlay of one. The result boots from virtio-scsi, because virt-v2v keeps root=/dev/sda1.
+// guestfish reads the Debian of TestRealVirtV2V from the export of decamp nbd, and virt-v2v converts it. virt-v2v 2.2
+// accepts an overlay of the export, but not its address. The result boots from virtio-scsi, because virt-v2v keeps
+// root=/dev/sda1.
 func TestRealVirtV2VReadsNBD(t *testing.T) {
 	image, err := filepath.Abs("../../build/v2v/debian.raw")
 	must(t, err)
