@@ -51,6 +51,27 @@ def test_a_broken_stream_continues_at_its_event(monkeypatch: pytest.MonkeyPatch)
     assert asked == ["-1", "10", "10", "10"]
 
 
+def test_a_listing_that_ends_between_two_requests() -> None:
+    """wait_for_vm finds a VM that is listed after the request for the VMs, and before the one for the plan."""
+    texts = {"vm": "vm-1", "name": "db01", "plan": "p", "state": "running", "source": "s", "host": "h", "datastore": "d"}
+    vm = {**texts, "seq": 1, "disks": 1, "bytes": 1, "epoch": 1, "rev": 2, "runs": [], "to": []}
+    plan = {"name": "p", "state": "running", "created": "2026-11-28T12:00:00Z", "counts": {}, "rev": 1}
+    listed: list[object] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/plans/p":
+            return httpx.Response(200, json=plan)
+        if request.url.path == "/v1/plans/p/vms":
+            page = {"items": listed.copy()}
+            listed[:] = [vm]
+            return httpx.Response(200, json=page)
+        problem = {"type": "about:blank", "title": "", "status": 404, "detail": "no VM db01", "kind": "not-found"}
+        return httpx.Response(404, json=problem)
+
+    server = answering(respond)
+    assert server.wait_for_vm("p", "db01", lambda found: found.state == "running", 10).vm == "vm-1"
+
+
 def test_a_token_is_not_sent_in_clear() -> None:
     with pytest.raises(DecampError) as refused:
         Server("http://mover:8470", token="t")

@@ -174,9 +174,11 @@ class Server:
             try:
                 item = self.vm(plan, vm)
             except DecampError as error:
-                if error.kind != "not-found" or self.plan(plan).state != "listing":
+                if error.kind != "not-found":
                     raise
-                return None
+                if self.plan(plan).state == "listing":
+                    return None
+                item = self.vm(plan, vm)  # the VM may have been listed since the first request
             return item if is_reached(item) or item.state in ("done", "failed", "canceled") else None
 
         return self._wait(plan, timeout, reached)
