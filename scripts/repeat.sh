@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs all tests RUNS times (default 10), without results of Go's cache. The first half of the runs are beside a load
+# Runs all tests RUNS times (default 10). The first half of the runs are beside a load
 # of about LOAD (default 20), so that tests that depend on time fail: two run at once in copies of this commit, beside
 # busy processes. A run counts as a load of 8 for the other one. The second half of the runs follow one after the
 # other, without a load.
@@ -33,7 +33,7 @@ set_busy() {
 run_tests() {
 	local began=$SECONDS failed=
 	mkdir -p "$1/build"
-	(cd "$1" && scripts/setup.sh test && scripts/test.sh -count 1) >"$1/build/repeat.log" 2>&1 || failed=$(failed_tests "$1")
+	(cd "$1" && scripts/setup.sh test && scripts/test.sh) >"$1/build/repeat.log" 2>&1 || failed=$(failed_tests "$1")
 	printf '%s\t%s\t%s\t%s\n' "$commit" "$2" $((SECONDS - began)) "${failed:-0}" | tee -a "$results"
 	[ -z "$failed" ] || cat "$1"/build/{repeat,test}.log >"build/repeat-$(wc -l <"$results").log"
 }

@@ -2,7 +2,8 @@
 # All checks and tests, as CI runs them. The full log is build/test.log, and the slowest packages and tests
 # are in build/test-times.txt. A skipped test fails the run: setup.sh has installed what every test here
 # needs, so a skip means that something was not tested. With CPU=1 the processor time of each package is
-# recorded, too: it does not depend on what else runs. Then no test result comes from Go's cache.
+# recorded, too: it does not depend on what else runs. No result comes from Go's cache: the cache does not know the
+# programs that tests build and start.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 . scripts/static.sh
@@ -95,7 +96,7 @@ packages=$(ordered_packages) || fail "go list"
 rm -f build/cpu-times.tsv
 export CPU_TIMES=$PWD/build/cpu-times.tsv
 # shellcheck disable=SC2086 # one argument for each package
-go test $quickly -timeout 60m ${CPU:+-exec "$PWD/scripts/cputime.sh"} -v "$@" $packages >build/test.log 2>&1
+go test $quickly -count 1 -timeout 60m ${CPU:+-exec "$PWD/scripts/cputime.sh"} -v "$@" $packages >build/test.log 2>&1
 status=$?
 wait "$kubevirt" || status=$?
 wait "$release" || status=$?

@@ -225,10 +225,10 @@ func TestQEMUIO(t *testing.T) {
 // fio writes blocks in random order, 16 at a time, and finds all of them again. It notices a changed byte.
 func TestFio(t *testing.T) {
 	d := &writable{ram: ram{data: make([]byte, 16<<20)}}
-	path := serveOn(t, &Server{Exports: []Export{{Disk: d}}})
+	path, state := serveOn(t, &Server{Exports: []Export{{Disk: d}}}), t.TempDir()
 	fio := func(args ...string) (string, bool) {
 		return run(t, "../../build/fio", append([]string{
-			"--name=job", "--ioengine=nbd", "--uri=" + uriOf(path, ""), "--rw=randwrite", "--bsrange=4k-256k", "--iodepth=16", "--size=16m", "--randseed=3", "--verify=crc32c", "--verify_fatal=1",
+			"--aux-path=" + state, "--name=job", "--ioengine=nbd", "--uri=" + uriOf(path, ""), "--rw=randwrite", "--bsrange=4k-256k", "--iodepth=16", "--size=16m", "--randseed=3", "--verify=crc32c", "--verify_fatal=1",
 		}, args...)...)
 	}
 	if out, ok := fio(); !ok {
