@@ -131,7 +131,8 @@ func listenError(err error, what, addr string) error {
 		return portTakenError(err, what, addr)
 	case isErrno(err, syscall.EACCES):
 		return fault.New(fault.Denied, "listen for %s: %w", what, err).
-			WithHint("ports below 1024 require root: run decamp as root, or allow them: sysctl net.ipv4.ip_unprivileged_port_start=%d", portmap.Port)
+			WithHint("ports below 1024 require root or the capability CAP_NET_BIND_SERVICE: run decamp as root, add the lines of docs/services.md to "+
+				"its systemd unit, or allow the ports: sysctl net.ipv4.ip_unprivileged_port_start=%d", portmap.Port)
 	}
 	return fault.New(fault.Unreachable, "listen for %s: %w", what, err).WithHint("use an address of this machine: ip addr")
 }

@@ -33,18 +33,19 @@ func notifyAndWatch(ctx context.Context, addr net.Addr, plain bool, log *slog.Lo
 	return nil
 }
 
-// checkHealth sends the server a request as any client could. The server's certificate is not verified,
-// because this process owns it.
+// checkHealth sends the server at addr a request as any client could. The server's certificate is not
+// verified, because this process owns it.
 func checkHealth(ctx context.Context, addr net.Addr, plain bool) error {
 	scheme := "https"
 	if plain {
 		scheme = "http"
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+localAddress(addr)+"/healthz", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://localhost/healthz", nil)
 	if err != nil {
 		return err
 	}
 	client := &http.Client{Timeout: readyTime, Transport: &http.Transport{
+		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return dialListener(ctx, addr) },
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
 	}}
 	resp, err := client.Do(req)
@@ -58,14 +59,22 @@ func checkHealth(ctx context.Context, addr net.Addr, plain bool) error {
 	return nil
 }
 
-// localAddress returns the address at which a listener is reached from this machine.
-func localAddress(addr net.Addr) string {
+// dialListener connects to a listener of this process. It looks up no name: a server without a working resolver is
+// healthy.
+func dialListener(ctx context.Context, addr net.Addr) (conn net.Conn, err error) {
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {
-		return addr.String()
+		return nil, err
 	}
+	hosts := []string{host}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "localhost"
+		hosts = []string{"127.0.0.1", "::1"} // a listener on all addresses may accept one kind only
 	}
-	return net.JoinHostPort(host, port)
+	var d net.Dialer
+	for _, h := range hosts {
+		if conn, err = d.DialContext(ctx, "tcp", net.JoinHostPort(h, port)); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
 }

@@ -54,6 +54,24 @@ func TestTheWatchdogIsFedOnlyByThoseWhoAnswer(t *testing.T) {
 	}
 }
 
+// The server reaches each kind of listener, also one that accepts only IPv4 or only IPv6.
+func TestHealthIsCheckedOnEachListener(t *testing.T) {
+	for network, addr := range map[string]string{"tcp": "[::]:0", "tcp4": "0.0.0.0:0", "tcp6": "[::]:0"} {
+		l, err := net.Listen(network, addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		web := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		web.Listener.Close()
+		web.Listener = l
+		web.Start()
+		if err := checkHealth(t.Context(), l.Addr(), true); err != nil {
+			t.Errorf("%s %s: %v", network, addr, err)
+		}
+		web.Close()
+	}
+}
+
 // A server that answers its own requests with an error, or not at all, does not feed the watchdog.
 func TestServerThatHangsDoesNotFeedTheWatchdog(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
