@@ -3,6 +3,7 @@ package fleet
 import (
 	"encoding/json"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,8 +41,11 @@ func TestVMIsRehearsedThroughTheServer(t *testing.T) {
 	asks("rehearse", "wave/web01").ends(6).says("no worker executes it", "Remedy: ")
 	asks("rehearse", "wave/vm01").ends(6).says("is not moved warm", "Remedy: ")
 	a := r.worker("a", r.vms())
-	v := r.until("wave", "a round is done", func(v view) bool { return v.vms["web01"].Step == "wait" })
+	v := r.until("wave", "web01 has begun", func(v view) bool { return len(v.vms["web01"].Runs) > 0 })
 	run := journal.ID(v.vms["web01"].Runs[0])
+	a.rehearsal(run, "a round is done", func(events []journal.Event) bool {
+		return slices.ContainsFunc(events, func(e journal.Event) bool { return e.Kind == journal.StepStarted && e.Step == "wait" })
+	})
 
 	first := asks("rehearse", "wave/web01", "--expect", up, "--json")
 	a.rehearsal(run, "it boots", func(events []journal.Event) bool { return booting(events) >= 0 })

@@ -68,8 +68,8 @@ vms:
   - {vm: vm01, format: qcow2}
   - {vm: vm02, to: [dir:VMS, dir:TWO]}
   - {vm: vm03, to: [dir:TWO], format: qcow2}
-  - {vm: warm1, mode: warm, warm: {interval: 1s}}
-  - {vm: warm2, mode: warm, warm: {interval: 1s}, format: qcow2}
+  - {vm: warm1, mode: warm, warm: {interval: 10m}}
+  - {vm: warm2, mode: warm, warm: {interval: 10m}, format: qcow2}
 `, "HOOK", hook))
 	text, err := os.ReadFile(file)
 	must(t, err)

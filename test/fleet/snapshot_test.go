@@ -17,7 +17,7 @@ func TestSnapshotOfOneVMFails(t *testing.T) {
 	cfg.Faults = []lab.Fault{{Kind: lab.FaultSnapshotCreate, Path: "warm1"}}
 	cfg.Locks = lab.LockActive
 	r := newRig(t, cfg)
-	file := r.plan("snaps", "defaults: {to: [dir:"+r.vms()+"], warm: {interval: 1s}}\nselect: name ~ *\nvms:\n"+
+	file := r.plan("snaps", "defaults: {to: [dir:"+r.vms()+"], warm: {interval: 10m}}\nselect: name ~ *\nvms:\n"+
 		"  - {vm: warm1, mode: warm}\n  - {vm: warm2, mode: warm}\n")
 	p := r.begin("plan", "run", file)
 	r.until("snaps", "warm2 waits for its cutover, and warm1 failed", func(v view) bool {
