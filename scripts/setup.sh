@@ -38,8 +38,8 @@ v2v='virt-v2v nbdkit libguestfs-tools mmdebstrap cryptsetup-bin'
 guests='mmdebstrap lvm2 xfsprogs btrfs-progs util-linux mount kmod'
 # What the API server of Kubernetes keeps its objects in.
 kube='etcd-server'
-# What builds the Debian that packages of a release are installed in, and reads and runs its images.
-release='git iproute2 util-linux mmdebstrap rpm minisign skopeo runc'
+# What builds the Debian that packages of a release are installed in, boots it, and reads and runs its images.
+release='git iproute2 util-linux mmdebstrap rpm minisign skopeo runc systemd-container'
 # The plugin for nbdkit: its compiler and header, the server that loads it, and clients.
 nbdkit='gcc libc6-dev nbdkit nbdkit-plugin-dev libnbd-bin'
 # Its compiler for the other architecture of a release.
