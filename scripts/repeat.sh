@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs all tests RUNS times (default 10). The first half of the runs are beside a load
-# of about LOAD (default 20), so that tests that depend on time fail: two run at once in copies of this commit, beside
-# busy processes. A run counts as a load of 8 for the other one. The second half of the runs follow one after the
-# other, without a load.
+# of about LOAD (default 20), so that tests that depend on time fail: up to three run at once in copies of this commit,
+# beside busy processes. A run counts as a load of 8 for the others. Every third run keeps its temporary files on a
+# disk, as memory is sufficient for two. The second half of the runs follow one after the other, without a load.
 #
 # Each run adds a line to build/repeat.tsv: commit, load beside it, seconds, failed tests. Runs of the same commit that
 # are in the file already count, so that an interrupted series continues. The script fails if a run failed.
@@ -51,14 +51,14 @@ count_runs() {
 	awk -F '\t' -v commit="$commit" "\$1 == commit && \$2 $1 { n++ } END { print n + 0 }" "$results"
 }
 
-# run_beside_load N runs all tests N times, two at once. The copies use the tools that setup.sh installed here.
+# run_beside_load N runs all tests N times, three at once. The copies use the tools that setup.sh installed here.
 run_beside_load() {
 	local n ended
 	local -A running=()
 	for ((n = 1; n <= $1; n++)); do
-		[ ${#running[@]} -lt 2 ] || await_run
+		[ ${#running[@]} -lt 3 ] || await_run
 		git clone -q . "$copies/$n" && mkdir "$copies/$n/build" && find build -mindepth 1 -maxdepth 1 ! -name 'repeat*' -exec cp -a -t "$copies/$n/build" {} + || exit
-		run_tests "$copies/$n" "$load" &
+		TMPDIR=$([ $((n % 3)) -ne 0 ] || echo /tmp) run_tests "$copies/$n" "$load" &
 		running[$!]=
 		set_busy $((load - 8 * (${#running[@]} - 1)))
 	done
