@@ -12,6 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble/complete"
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/executable"
 	"github.com/decamp/decamp/internal/lab/pve"
 )
 
@@ -137,7 +138,7 @@ zpty -r -m user seen '*wave-1*' && print -r -- "$seen"`,
 			}
 			script := map[string]string{"fish": "completion", "zsh": "_decamp"}[shell]
 			must(t, os.WriteFile(filepath.Join(dir, script), r.out.Bytes(), 0o600))
-			must(t, os.WriteFile(filepath.Join(dir, "decamp"), []byte("#!/bin/sh\necho \"$*\" >>asked\nprintf 'wave-1\\nwave-2\\n:4\\n'\n"), 0o700))
+			executable.Write(t, filepath.Join(dir, "decamp"), "#!/bin/sh\necho \"$*\" >>asked\nprintf 'wave-1\\nwave-2\\n:4\\n'\n")
 			args := map[string][]string{"fish": {"--no-config", "-c", session}, "zsh": {"-f", "-c", session}}[shell]
 			cmd := exec.CommandContext(t.Context(), shell, args...)
 			cmd.Dir, cmd.Env = dir, []string{"HOME=" + dir, "PATH=" + dir + ":/usr/bin:/bin"}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/executable"
 )
 
 // The notification file of the state directory makes plan run report what failed and the end of the plan,
@@ -16,9 +17,7 @@ func TestPlanRunSendsNotifications(t *testing.T) {
 	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01")}})
 	folder := t.TempDir()
 	page := filepath.Join(folder, "page")
-	if err := os.WriteFile(page, []byte("#!/bin/sh\ncat >> "+folder+"/events\necho >> "+folder+"/events\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, page, "#!/bin/sh\ncat >> "+folder+"/events\necho >> "+folder+"/events\n")
 	receivers := fmt.Sprintf("version: 1\nreceivers: {page: {command: {run: [%q]}}}\n", page)
 	if err := os.WriteFile(filepath.Join(c.assembler.State, "notify.yaml"), []byte(receivers), 0o644); err != nil {
 		t.Fatal(err)
@@ -46,9 +45,7 @@ func TestNotifyTestSendsOrPrintsASample(t *testing.T) {
 	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01")}})
 	received := filepath.Join(t.TempDir(), "event")
 	page := filepath.Join(t.TempDir(), "page")
-	if err := os.WriteFile(page, []byte("#!/bin/sh\ncat > "+received+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, page, "#!/bin/sh\ncat > "+received+"\n")
 	file := writeFile(t, "notify.yaml", fmt.Sprintf("version: 1\nreceivers:\n  page: {command: {run: [%q]}, subject: '{{.Kind}} of {{.Plan}}'}\n  bad: {command: {run: [/bin/false]}}\n", page))
 	for _, each := range []struct {
 		args []string

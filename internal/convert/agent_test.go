@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/decamp/decamp/internal/lab/executable"
 )
 
 // agentFiles are what installs the agent, by path.
@@ -112,9 +114,7 @@ func sandboxed(t *testing.T, manager, does string) sandbox {
 	}
 	for name, text := range map[string]string{manager: does, "systemctl": "", "sleep": ""} {
 		text = "#!/bin/sh\ndir='" + s.dir + "' usr='" + s.dir + "/usr'\necho " + name + ` "$@" >>"$dir/calls"` + "\n" + text + "\n"
-		if err := os.WriteFile(s.path("bin/"+name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		executable.Write(t, s.path("bin/"+name), text)
 	}
 	if err := os.MkdirAll(s.path("usr/bin"), 0o755); err != nil {
 		t.Fatal(err)
@@ -195,9 +195,7 @@ func TestAgentScriptTriesAgain(t *testing.T) {
 // An agent that came by other means ends it without a package being asked for.
 func TestAgentScriptFindsTheAgent(t *testing.T) {
 	s := sandboxed(t, "dnf", "exit 1")
-	if err := os.WriteFile(s.path("usr/bin/qemu-ga"), nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, s.path("usr/bin/qemu-ga"), "")
 	if said, err := s.boot(); err != nil || strings.Contains(s.calls(), "dnf") {
 		t.Errorf("it said %q, %v: %s", said, err, s.calls())
 	}

@@ -1,19 +1,18 @@
 package gather
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/decamp/decamp/internal/lab/executable"
 )
 
 // fakeJournal makes a program the journalctl of this process.
 func fakeJournal(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "journalctl"), []byte("#!/bin/sh\n"+script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, filepath.Join(dir, "journalctl"), "#!/bin/sh\n"+script)
 	t.Setenv("PATH", dir+":/usr/bin:/bin")
 }
 

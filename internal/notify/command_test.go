@@ -16,7 +16,7 @@ import (
 
 func TestCommandsGetTheEventOnStandardInput(t *testing.T) {
 	out := t.TempDir()
-	program := writeFile(t, "page", "#!/bin/sh\ncat > \"$1/event\"\nenv > \"$1/env\"\necho \"$#\" > \"$1/count\"\n", 0o755)
+	program := writeProgram(t, "#!/bin/sh\ncat > \"$1/event\"\nenv > \"$1/env\"\necho \"$#\" > \"$1/count\"\n")
 	for _, name := range childenvtest.Secrets {
 		t.Setenv(name, "s3cr3t")
 	}
@@ -46,7 +46,7 @@ func TestFailuresOfCommands(t *testing.T) {
 		"time":      {"sleep 60", "exceeded its time limit of 100ms"},
 		"output":    {"head -c 100000 /dev/zero | tr '\\0' x; exit 1", "exit status 1: xxx"},
 	} {
-		program := writeFile(t, "page", "#!/bin/sh\n"+c.script+"\n", 0o755)
+		program := writeProgram(t, "#!/bin/sh\n"+c.script+"\n")
 		config := fmt.Sprintf("version: 1\nreceivers: {page: {command: {run: [%q]", program)
 		if name == "time" {
 			config += ", timeout: 100ms"

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/lab/executable"
 )
 
 // patient is how long a test waits for an event that should occur at once.
@@ -42,6 +43,14 @@ func writeFile(t testing.TB, name, text string, mode os.FileMode) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	must(t, os.WriteFile(path, []byte(text), mode))
+	return path
+}
+
+// writeProgram writes a program, and returns its path.
+func writeProgram(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "page")
+	executable.Write(t, path, text)
 	return path
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/lab/loopback"
 	"github.com/decamp/decamp/internal/proxy/proxytest"
 )
 
@@ -144,7 +145,7 @@ func TestErrorsNameTheProxyAndTheRemedy(t *testing.T) {
 	}{
 		{"no login", func(_ *testing.T, p *place) { p.proxy.User = "ada:other" }, fault.Denied, "407 Proxy Authentication Required", "HTTPS_PROXY=http://USER:PASSWORD@"},
 		{"no way", func(_ *testing.T, p *place) { p.proxy.Hosts = nil }, fault.Unreachable, "502 Bad Gateway", "whether the proxy can connect to example.com:443"},
-		{"down", func(_ *testing.T, p *place) { p.proxy.Close() }, fault.Unreachable, "connection refused", "check HTTPS_PROXY"},
+		{"down", func(t *testing.T, _ *place) { selectProxy(t, "http://"+loopback.Reserve(t), "ada:sesame") }, fault.Unreachable, "connection refused", "check HTTPS_PROXY"},
 		{"not allowed", func(t *testing.T, p *place) {
 			p.proxy.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 		}, fault.Denied, "403 Forbidden", "permit connections to example.com:443"},

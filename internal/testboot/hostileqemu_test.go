@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/lab/executable"
 )
 
 // A guest that has taken QEMU over may make anything of the files that decamp reads.
@@ -92,9 +93,10 @@ func silentQEMU(t *testing.T, n int) string {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "qemu")
 	answer := strings.Repeat("echo '{\"return\": {}}' >&3\n", n)
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, []byte("#!/bin/sh\n"+answer+"exec sleep 1000000\n"), 0o755)); err != nil {
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	executable.Write(t, path, "#!/bin/sh\n"+answer+"exec sleep 1000000\n")
 	return path
 }
 

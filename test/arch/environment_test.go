@@ -33,3 +33,16 @@ func TestProgramsHaveEnvironmentsOfTheirOwn(t *testing.T) {
 		t.Errorf("%d files start programs: are they found?", files)
 	}
 }
+
+// writesProgram matches a file that is written with permission to execute it.
+var writesProgram = regexp.MustCompile(`os\.WriteFile\(.*, 0o7[0-7]{2}\)`)
+
+// Linux starts no program that a process has open for writing, also if it inherited the open file.
+func TestProgramsAreWrittenByPackageExecutable(t *testing.T) {
+	for _, file := range tracked(t, "*_test.go") {
+		isOtherModule := strings.HasPrefix(file, "release/") // its tests are not parallel
+		if found := writesProgram.FindString(read(t, file)); found != "" && !isOtherModule {
+			t.Errorf("%s: %s: use executable.Write", file, found)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/journal"
+	"github.com/decamp/decamp/internal/lab/executable"
 	"github.com/decamp/decamp/internal/lab/pve"
 )
 
@@ -24,7 +25,7 @@ func (r *rig) logsInto(node *pve.Server) (d *pve.SSH, more string) {
 	folder := filepath.Join(r.dir, "bin")
 	must(r.t, os.Mkdir(folder, 0o755))
 	script := fmt.Sprintf("#!/bin/sh\nexec %s -F none -i '%s' -o IdentitiesOnly=yes -o 'UserKnownHostsFile=\"%s\"' \"$@\"\n", real, d.Key, d.KnownHosts)
-	must(r.t, os.WriteFile(filepath.Join(folder, "ssh"), []byte(script), 0o755))
+	executable.Write(r.t, filepath.Join(folder, "ssh"), script)
 	r.env = append(r.env, "PATH="+folder+":"+os.Getenv("PATH"))
 	return d, "&ssh=root@" + d.Addr
 }

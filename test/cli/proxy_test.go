@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/lab/loopback"
 	"github.com/decamp/decamp/internal/proxy/proxytest"
 	"github.com/decamp/decamp/test/lane"
 )
@@ -44,13 +45,15 @@ func TestAMigrationThroughAProxy(t *testing.T) {
 // does not run.
 func TestAProxyThatFails(t *testing.T) {
 	t.Parallel()
-	for says, ruin := range map[string]func(*proxytest.Proxy){
-		"502 Bad Gateway":                   func(*proxytest.Proxy) {},
-		"407 Proxy Authentication Required": func(p *proxytest.Proxy) { p.User = "ada:other" },
-		"connection refused":                func(p *proxytest.Proxy) { p.Close() },
+	for says, ruin := range map[string]func(*rig, *proxytest.Proxy){
+		"502 Bad Gateway":                   func(*rig, *proxytest.Proxy) {},
+		"407 Proxy Authentication Required": func(_ *rig, p *proxytest.Proxy) { p.User = "ada:other" },
+		"connection refused": func(r *rig, p *proxytest.Proxy) {
+			r.env[0] = strings.Replace(r.env[0], strings.TrimPrefix(p.URL, "http://"), loopback.Reserve(t), 1)
+		},
 	} {
 		r, p := behindProxy(t)
-		ruin(p)
+		ruin(r, p)
 		for addr, command := range r.clientCommands() {
 			if !lane.Slow && says != "502 Bad Gateway" && addr != "other.test:443" {
 				continue // all clients use package proxy

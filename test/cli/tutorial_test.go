@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/executable"
 	"github.com/decamp/decamp/internal/targets/libvirt/libvirttest"
 	"github.com/decamp/decamp/test/guest"
 	"github.com/decamp/decamp/test/pty"
@@ -206,7 +207,7 @@ func (r *rig) shell(text string) *exec.Cmd {
 	programs := filepath.Join(r.dir, "bin")
 	must(r.t, os.MkdirAll(programs, 0o755))
 	decamp := "#!/bin/sh\nexec '" + binary + "' \"$@\" --state '" + r.state() + "'\n"
-	must(r.t, os.WriteFile(filepath.Join(programs, "decamp"), []byte(decamp), 0o755))
+	executable.Write(r.t, filepath.Join(programs, "decamp"), decamp)
 	cmd := exec.CommandContext(r.t.Context(), "sh", "-ec", text)
 	cmd.Dir = r.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal

@@ -10,6 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/hive/hivetest"
 	"github.com/decamp/decamp/internal/guest/ntfs/ntfstest"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/executable"
 )
 
 // An artificial Windows for inspections: an NTFS volume with a registry, and a program with the type of the
@@ -158,11 +159,9 @@ func TestWindowsMissesItsDrivers(t *testing.T) {
 func (r *rig) standInV2V(release string) {
 	r.t.Helper()
 	dir := filepath.Join(r.dir, "bin")
-	ntfstest.Write(r.t, dir, "virt-v2v-in-place", []byte("#!/bin/sh\n[ \"$1\" != --version ] || echo \"virt-v2v-in-place "+release+"\"\n"))
-	ntfstest.Write(r.t, dir, "nbdkit", []byte("#!/bin/sh\n"))
-	for _, name := range []string{"virt-v2v-in-place", "nbdkit"} {
-		must(r.t, os.Chmod(filepath.Join(dir, name), 0o755))
-	}
+	must(r.t, os.Mkdir(dir, 0o755))
+	executable.Write(r.t, filepath.Join(dir, "virt-v2v-in-place"), "#!/bin/sh\n[ \"$1\" != --version ] || echo \"virt-v2v-in-place "+release+"\"\n")
+	executable.Write(r.t, filepath.Join(dir, "nbdkit"), "#!/bin/sh\n")
 	r.env = append(r.env, "PATH="+dir+":"+os.Getenv("PATH"))
 }
 

@@ -15,8 +15,7 @@ import (
 // hookedPlan writes a plan with hooks that write their time to a file, whose path is returned, too.
 func (r *rig) hookedPlan(name string) (plan, hooked string) {
 	r.t.Helper()
-	hook, hooked := r.write("hook", "#!/bin/sh\necho \"$DECAMP_WHEN\" >> hooked\n"), filepath.Join(r.dir, "hooked")
-	must(r.t, os.Chmod(hook, 0o700))
+	hook, hooked := r.writeHook("#!/bin/sh\necho \"$DECAMP_WHEN\" >> hooked\n"), filepath.Join(r.dir, "hooked")
 	ends := "{pre: {command: [" + hook + "]}, post: {command: [" + hook + "]}}"
 	return r.plan(name, "hooks: "+ends+"\ndefaults: {to: [dir:"+r.vms()+"], hooks: "+ends+"}\nselect: name ~ *\n"), hooked
 }

@@ -16,8 +16,7 @@ import (
 func TestPasswordExpires(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, slow(8))
-	hook := r.write("hook", "#!/bin/sh\necho \"$DECAMP_WHEN $DECAMP_VM\" >> hooked\n")
-	must(t, os.Chmod(hook, 0o700))
+	hook := r.writeHook("#!/bin/sh\necho \"$DECAMP_WHEN $DECAMP_VM\" >> hooked\n")
 	p := r.begin("plan", "run", r.plan("expired", "defaults: {to: [dir:"+r.vms()+"], hooks: {pre: {command: ["+hook+"]}, post: {command: ["+hook+"]}}}\nselect: name ~ *\n"), "--vms", "2")
 	r.until("expired", "two VMs are under way", func(v view) bool { return v.count(fleetdb.Running) == 2 })
 	r.sent(1 << 20)

@@ -12,6 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/executable"
 	"github.com/decamp/decamp/test/program"
 )
 
@@ -61,6 +62,14 @@ func (r *rig) write(name, content string) string {
 	r.t.Helper()
 	path := filepath.Join(r.dir, name)
 	must(r.t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+// writeHook writes the program of a plan's hook.
+func (r *rig) writeHook(text string) string {
+	r.t.Helper()
+	path := filepath.Join(r.dir, "hook")
+	executable.Write(r.t, path, text)
 	return path
 }
 

@@ -57,8 +57,7 @@ func TestPlanIsCarriedOut(t *testing.T) {
 	r := newRig(t, cfg)
 	second := filepath.Join(r.dir, "second")
 	must(t, os.Mkdir(second, 0o700))
-	hook := r.write("hook", "#!/bin/sh\necho \"$DECAMP_WHEN ${DECAMP_VM:-plan} $DECAMP_RESULT\" >> hooked\nenv >> environ\n")
-	must(t, os.Chmod(hook, 0o700))
+	hook := r.writeHook("#!/bin/sh\necho \"$DECAMP_WHEN ${DECAMP_VM:-plan} $DECAMP_RESULT\" >> hooked\nenv >> environ\n")
 	file := r.plan("wave-1", strings.ReplaceAll(`defaults:
   to: [dir:VMS]
   hooks: {pre: {command: [HOOK]}, post: {command: [HOOK]}}

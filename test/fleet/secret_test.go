@@ -55,8 +55,7 @@ func (r *rig) onlyIn(secret string, files ...string) {
 // nosy writes a plan whose hooks write down all they can see, and whose hosts are asked by SSH.
 func (r *rig) nosy(name, port string) string {
 	r.t.Helper()
-	hook := r.write("hook", "#!/bin/sh\ncat /proc/$$/environ /proc/$$/cmdline /proc/$PPID/cmdline >> seen\n")
-	must(r.t, os.Chmod(hook, 0o700))
+	hook := r.writeHook("#!/bin/sh\ncat /proc/$$/environ /proc/$$/cmdline /proc/$PPID/cmdline >> seen\n")
 	ends := "{pre: {command: [" + hook + "]}, post: {command: [" + hook + "]}}"
 	return r.plan(name, "  ssh: {port: "+port+", credentials: {file: "+filepath.Join(r.dir, "password")+"}}\n"+
 		"hooks: "+ends+"\ndefaults: {to: [dir:"+r.vms()+"], sourceHash: true, hooks: "+ends+"}\nselect: name ~ *\n")

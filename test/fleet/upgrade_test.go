@@ -209,8 +209,7 @@ func (r *recorded) recordPlans() {
 	to := "defaults: {to: [dir:" + r.vms() + "]}\n"
 	r.write("ci.token", r.run("token", "add", "ci", "--role", "operate").ends(0).stdout)
 	r.run("plan", "run", r.plan("ended", to+"vms: [{vm: vm01}]\n")).ends(0)
-	hook := r.write("hook", "#!/bin/sh\nexit 1\n")
-	must(r.t, os.Chmod(hook, 0o700))
+	hook := r.writeHook("#!/bin/sh\nexit 1\n")
 	p := r.begin("plan", "run", r.plan("listing", to+"hooks: {pre: {command: ["+hook+"]}}\nvms: [{vm: vm10}]\n"))
 	r.until("listing", "its hook runs", func(v view) bool { return v.plan.State == fleetdb.PlanListing })
 	p.kill()
@@ -249,7 +248,7 @@ func (r *recorded) plansContinue(t *testing.T) {
 	defer func() { r.t, r.seen = outer, nil }()
 	r.run("status", "ended").ends(0).says("1 done")
 	r.run("status", "listing").ends(0).says("listing")
-	r.write("hook", "#!/bin/sh\nexit 0\n")
+	r.writeHook("#!/bin/sh\nexit 0\n")
 	r.run("status", "paused").ends(0).says("Plan paused, paused: 2 VMs")
 	r.run("status", "running").ends(0).says("5 VMs")
 	s := r.serve("127.0.0.1:8470", "--offer", r.vms(), "--allow-hooks")

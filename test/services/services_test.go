@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/lab/executable"
 	"github.com/decamp/decamp/internal/lab/postgres"
 	"github.com/decamp/decamp/test/program"
 )
@@ -42,7 +43,7 @@ func TestUnitsAreValid(t *testing.T) {
 	dir := filepath.Join(root, "usr/lib/systemd/system")
 	must(t, os.MkdirAll(dir, 0o755))
 	must(t, os.MkdirAll(filepath.Join(root, "usr/bin"), 0o755))
-	must(t, os.WriteFile(filepath.Join(root, "usr/bin/decamp"), []byte("#!/bin/true\n"), 0o755))
+	executable.Write(t, filepath.Join(root, "usr/bin/decamp"), "#!/bin/true\n")
 	var names []string
 	for _, pattern := range []string{"*.service", "*.socket", "*.target"} {
 		found, err := filepath.Glob(filepath.Join(units, pattern))

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/decamp/decamp/internal/lab/executable"
 )
 
 // A standIn is a program that behaves as virt-v2v-in-place does, in the ways that matter here: what it
@@ -63,9 +65,7 @@ echo "[   0.0] Setting up the source: -i libvirtxml $last"
 echo "libguestfs: trace: set_verbose true" >&2
 %s
 `, version, help, s.dir, script)
-	if err := os.WriteFile(s.program(), []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, s.program(), text)
 	return s
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/esx/shell"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/executable"
 	"github.com/decamp/decamp/test/lane"
 )
 
@@ -369,7 +370,7 @@ PATH=$BEFORE exec mv "$@"
 // Whoever removes a job late leaves the one that took its place.
 func TestNextJobIsNotRemoved(t *testing.T) {
 	bin := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(bin, "mv"), []byte(slowMv), 0o755))
+	executable.Write(t, filepath.Join(bin, "mv"), slowMv)
 	t.Setenv("BEFORE", os.Getenv("PATH"))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	cfg := startReal(t, []string{"sh", "-c"}).config()

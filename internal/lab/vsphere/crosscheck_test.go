@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/decamp/decamp/internal/lab/executable"
 )
 
 // The clients below are not ours: curl, and VMware's govc built from the pinned module.
@@ -59,9 +61,7 @@ func govc(t *testing.T, l *Lab, password string) func(args ...string) (string, e
 	}
 	home := t.TempDir()
 	path := filepath.Join(home, "govc")
-	if err := os.WriteFile(path, program, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, path, string(program))
 	env := []string{
 		"GOVC_URL=" + l.URL(), "GOVC_USERNAME=" + l.User(), "GOVC_PASSWORD=" + password, "GOVC_INSECURE=1", "GOVMOMI_HOME=" + home, "GOVC_PERSIST_SESSION=true",
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab/executable"
 	"github.com/decamp/decamp/internal/lab/pve"
 )
 
@@ -20,9 +21,7 @@ func grants(t *testing.T, args ...string) (acl pve.ACL, token string) {
 	log := filepath.Join(bin, "log")
 	pveum := "#!/bin/sh\nIFS='\t'; echo \"$*\" >>" + log + "\n" +
 		`case $2 in token) echo '{"full-tokenid":"decamp@pve!mover","info":{"privsep":"0"},"value":"s3cret-0001"}';; esac` + "\n"
-	if err := os.WriteFile(filepath.Join(bin, "pveum"), []byte(pveum), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, filepath.Join(bin, "pveum"), pveum)
 	script, err := filepath.Abs("../../../packaging/privileges/proxmox.sh")
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab/executable"
 	"github.com/decamp/decamp/internal/lab/pve"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/namemap"
@@ -496,9 +497,7 @@ func drop(t *testing.T, d *pve.SSH, name string) {
 func tool(t *testing.T, d *pve.SSH, name, does string) {
 	t.Helper()
 	drop(t, d, name)
-	if err := os.WriteFile(filepath.Join(d.Tools, name), []byte("#!/bin/sh\n"+does+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	executable.Write(t, filepath.Join(d.Tools, name), "#!/bin/sh\n"+does+"\n")
 }
 
 func fail(t *testing.T, d *pve.SSH, errno int, event string) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/decamp/decamp/internal/childenv/childenvtest"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/lab/executable"
 )
 
 // printed is the ExecCredential with a status.
@@ -33,11 +34,10 @@ func pluginConfig(t *testing.T, s *httptest.Server, fields, script string) (path
 	path = filepath.Join(dir, "config")
 	text := config(fmt.Sprintf("server: %q, certificate-authority-data: %s, extensions: [{name: %s, extension: {audience: vms}}]", s.URL, ca, execExtension),
 		"exec: {command: ./plugin, "+fields+"}")
-	for file, content := range map[string]string{"config": text, "plugin": "#!/bin/sh\ncd " + dir + "\necho run >>runs\n" + script} {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o700); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
+	executable.Write(t, filepath.Join(dir, "plugin"), "#!/bin/sh\ncd "+dir+"\necho run >>runs\n"+script)
 	return path, dir
 }
 
