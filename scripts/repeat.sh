@@ -9,6 +9,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 commit=$(git rev-parse --short HEAD) || exit 2
+export GOFLAGS="${GOFLAGS:-} -trimpath" # the copies share what the compiler wrote
 runs=${RUNS:-10} load=${LOAD:-20} results=$PWD/build/repeat.tsv copies=$PWD/build/repeat
 mkdir -p build
 touch "$results"
