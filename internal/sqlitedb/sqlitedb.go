@@ -26,12 +26,17 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"slices"
+	"time"
 
-	_ "modernc.org/sqlite" // registers "sqlite"
+	"modernc.org/sqlite" // also registers "sqlite"
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/decamp/decamp/internal/sleep"
 )
 
 // A File is an SQLite database of this process. It is safe for concurrent use.
@@ -85,11 +90,22 @@ type connector struct {
 // Driver implements driver.Connector.
 func (c connector) Driver() driver.Driver { return c.driver }
 
-// Connect implements driver.Connector.
-func (c connector) Connect(context.Context) (driver.Conn, error) {
-	plain, err := c.driver.Open(c.dsn)
-	if err != nil {
-		return nil, err
+// Connect implements driver.Connector. It waits for other processes that create the file or recover its log: SQLite
+// itself reports that the file is locked if two connections change it to WAL at the same time.
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	for end := time.Now().Add(maxWait); ; {
+		plain, err := c.driver.Open(c.dsn)
+		if err == nil {
+			return &conn{plainConn: plain.(plainConn), pool: c, idle: map[string]driver.Stmt{}}, nil
+		}
+		var e *sqlite.Error
+		if !errors.As(err, &e) || e.Code()&primaryCode != lib.SQLITE_BUSY || time.Now().After(end) || sleep.For(ctx, busyPause) != nil {
+			return nil, err
+		}
 	}
-	return &conn{plainConn: plain.(plainConn), pool: c, idle: map[string]driver.Stmt{}}, nil
 }
+
+const (
+	primaryCode = 0xff                  // part of a result code without its extension
+	busyPause   = 10 * time.Millisecond // time between two attempts to connect
+)
