@@ -94,13 +94,17 @@ func (c *courier) sendDue(ctx context.Context) error {
 	return nil
 }
 
-// attempt sends a notification once and records the result. If ctx ends meanwhile, the result is
-// unknown, and the notification stays pending.
+// attempt sends a notification once and records the result. If ctx ends meanwhile, the delivery has
+// lastDelivery to complete; otherwise the result is unknown, and the notification stays pending.
 func (c *courier) attempt(ctx context.Context, n fleetdb.Notification) error {
 	var e Event
 	err := json.Unmarshal(n.Doc, &e)
 	if err == nil {
-		err = c.receiver.deliver(ctx, e)
+		delivering, end := context.WithCancel(context.WithoutCancel(ctx))
+		stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastDelivery, end) })
+		err = c.receiver.deliver(delivering, e)
+		stop()
+		end()
 	}
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()

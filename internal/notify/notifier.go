@@ -19,8 +19,10 @@ const (
 	leaseTime = 15 * time.Second // length of that lease
 	renewals  = 3                // renewals within the length of the lease
 
-	// lastWrites bounds the writes after a notifier has been stopped.
-	lastWrites = 5 * time.Second
+	// lastDelivery bounds a delivery after its notifier has been stopped, and lastWrites the writes. The
+	// lease lasts longer than lastDelivery.
+	lastDelivery = 8 * time.Second
+	lastWrites   = 5 * time.Second
 )
 
 // Notifier queues and sends the notifications of a fleet while it has the lease.

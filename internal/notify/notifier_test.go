@@ -1,12 +1,14 @@
 package notify
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -167,6 +169,26 @@ func TestTheQueueSurvivesARestart(t *testing.T) {
 	addPlan(t, d, "last", failedVM("vm-4", "dns", "gone"))
 	if got := h.events(1); got[0] != "vm-failed last dns" {
 		t.Errorf("received %q", got)
+	}
+}
+
+// A delivery that has begun completes after the notifier was stopped, so that the next one does not repeat it.
+func TestDeliveryCompletesAfterTheStop(t *testing.T) {
+	d := openFleet(t, sqliteURL(t))
+	h := newHook(t)
+	begun, respond := make(chan bool), make(chan bool)
+	h.before = func() { begun <- true; <-respond }
+	n := New(d, load(t, "version: 1\nreceivers: {ops: {webhook: "+h.config(t)+"}}"), "a", slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { n.Run(ctx) })
+	addPlan(t, d, "wave", failedVM("vm-1", "web", "gone"))
+	<-begun
+	cancel()
+	close(respond)
+	running.Wait()
+	if len(h.received) != 1 || count(t, d, "ops", fleetdb.Delivered) != 1 {
+		t.Errorf("%d received, %d pending", len(h.received), count(t, d, "ops", fleetdb.Pending))
 	}
 }
 

@@ -73,6 +73,7 @@ type hook struct {
 	received chan *http.Request // requests that it accepted, with their body in Body
 	mu       sync.Mutex         // guards status
 	status   []int              // next responses; 200 when it is empty
+	before   func()             // is called before each response; nil to do nothing
 }
 
 // newHook starts a webhook with TLS. It answers with each status once, then with 200.
@@ -95,6 +96,9 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status, h.status = h.status[0], h.status[1:]
 	}
 	h.mu.Unlock()
+	if h.before != nil {
+		h.before()
+	}
 	if status/100 == 3 {
 		w.Header().Set("Location", "/elsewhere")
 	}
