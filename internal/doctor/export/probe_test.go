@@ -134,7 +134,7 @@ func (s *slowServer) nfs(procedure uint32, args *xdr.Decoder) oncrpc.Answer {
 
 // A server that is slow with stable writes is told of with both rates, and is left as it was.
 func TestProbeSeesThePenalty(t *testing.T) {
-	s := &slowServer{commit: 5 * time.Millisecond}
+	s := &slowServer{commit: 100 * time.Millisecond}
 	o := options(t, "")
 	o.Root = fstest.MapFS{
 		"etc/exports":          {Data: []byte("/srv/vm *(rw,sync,no_root_squash)\n")},
