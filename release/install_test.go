@@ -196,9 +196,8 @@ var stopped = regexp.MustCompile(`(?m)(^| )(re)?(start|stop)|--now`)
 func TestDebianPackage(t *testing.T) {
 	b, root := requireRelease(t), newDebian(t)
 	record := recordSystemctl(t, root)
-	arch := runtime.GOARCH
-	old := copyInto(t, root, filepath.Join(b.before, "decamp_"+previous+"-1_"+arch+".deb"))
-	current := copyInto(t, root, filepath.Join(b.out, "decamp_"+b.version+"-1_"+arch+".deb"))
+	old := copyPackage(t, root, b.before, "decamp", previous)
+	current := copyPackage(t, root, b.out, "decamp", b.version)
 	out := runIsolated(t, root, `chroot "$ROOT" dpkg --install `+old+`; UPGRADE='chroot "$ROOT" dpkg --install `+current+`'`+upgradeScript)
 	expect(t, out, "decamp "+previous+" (", "decamp: running processes continue with the previous version.", "/usr/bin/decamp (deleted)", "decamp "+b.version+" (")
 	expect(t, out, "run: systemctl restart decamp-server.service")
@@ -333,7 +332,7 @@ chroot "$ROOT" dpkg --purge nbdkit-plugin-nfc
 // TestThreeCommandsMoveAVM prints the figure of docs/installing.md.
 func TestThreeCommandsMoveAVM(t *testing.T) {
 	b, root := requireRelease(t), newDebian(t)
-	packages := copyInto(t, root, filepath.Join(b.out, "decamp_"+b.version+"-1_"+runtime.GOARCH+".deb"), filepath.Join(b.out, "decamp-lab_"+b.version+"-1_"+runtime.GOARCH+".deb"))
+	packages := copyPackage(t, root, b.out, "decamp", b.version) + " " + copyPackage(t, root, b.out, "decamp-lab", b.version)
 	out := runIsolated(t, root, `begin=$(date +%s%N); PACKAGES='`+packages+`'`+tryScript+`
 echo "milliseconds: $((($(date +%s%N) - begin) / 1000000))"
 chroot "$ROOT" decamp verify /srv/web01`)

@@ -42,9 +42,9 @@ ExecStopPost=/bin/sh -c 'exec systemctl --no-block exit $EXIT_STATUS'
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The container ends with the outer namespace, also if this process is killed.
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
+	// If unshare is killed, its namespace ends, and the container with it.
 	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child",
 		"systemd-nspawn", "--quiet", "--directory", root, "--private-network", "--resolv-conf=off", "--register=no", "--keep-unit",
 		"--console=read-only", "/lib/systemd/systemd", "--show-status=1", "--unit=script.target")
@@ -60,8 +60,8 @@ ExecStopPost=/bin/sh -c 'exec systemctl --no-block exit $EXIT_STATUS'
 	return string(out)
 }
 
-// functions are for the scripts. start_lab sets password, its file, and fingerprint; the emulator is slow enough that a
-// copy takes several seconds.
+// functions are shell functions of the scripts. start_lab starts an emulator that is slow enough that a copy takes several
+// seconds, and writes an access file for it.
 const functions = `set -e
 await() {
 	tries=0
@@ -138,8 +138,9 @@ func copyPackage(t *testing.T, root, folder, program, version string) string {
 	return copyInto(t, root, filepath.Join(folder, program+"_"+version+"-1_"+runtime.GOARCH+".deb"))
 }
 
-// The server runs as documented: it migrates without capabilities, continues after a kill, an upgrade, a stop and a
-// hang, and lands with the documented drop-in. The package ends it.
+// The server runs as documented. It migrates without capabilities, and lands with the documented drop-in. A VM continues
+// after a kill and a stop of the server. An upgrade of the package does not stop the server, a purge does, and systemd
+// restarts it after a hang.
 func TestServerRunsUnderSystemd(t *testing.T) {
 	b, root := requireRelease(t), newDebian(t)
 	lab := copyPackage(t, root, b.out, "decamp-lab", b.version)
@@ -251,8 +252,8 @@ func checkExposure(t *testing.T, out string) {
 	}
 }
 
-// A worker and a server run as documented with PostgreSQL: their secrets are credentials of systemd, the fleet key is an
-// encrypted one. A worker that is stopped returns its VM and continues it.
+// A worker and a server run as documented with PostgreSQL. Their secrets are credentials of systemd; the fleet key is
+// encrypted. A worker that is stopped continues its VM after the next start.
 func TestWorkerRunsUnderSystemd(t *testing.T) {
 	b := requireRelease(t)
 	root := unpackDebian(t, "../build/install-postgresql.tar", "bookworm", "systemd,postgresql")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs all tests RUNS times (default 10). The first half of the runs are beside a load
-# of about LOAD (default 20), so that tests that depend on time fail: up to three run at once in copies of this commit,
-# beside busy processes. A run counts as a load of 8 for the others. Every third run keeps its temporary files on a
-# disk, as memory is sufficient for two. The second half of the runs follow one after the other, without a load.
+# Runs all tests RUNS times (default 10). The first half of the runs are beside a load of about LOAD (default 20), so
+# that tests that depend on time fail: up to three run at once in copies of this commit, beside busy processes. A run
+# counts as a load of 8 for the others; it is higher while it compiles. Every third run keeps its temporary files on a
+# disk, to save memory. The second half of the runs follow one after the other, without a load.
 #
 # Each run adds a line to build/repeat.tsv: commit, load beside it, seconds, failed tests. Runs of the same commit that
 # are in the file already count, so that an interrupted series continues. The script fails if a run failed.
@@ -54,12 +54,14 @@ count_runs() {
 
 # run_beside_load N runs all tests N times, three at once. The copies use the tools that setup.sh installed here.
 run_beside_load() {
-	local n ended
+	local n ended folder
 	local -A running=()
 	for ((n = 1; n <= $1; n++)); do
 		[ ${#running[@]} -lt 3 ] || await_run
 		git clone -q . "$copies/$n" && mkdir "$copies/$n/build" && find build -mindepth 1 -maxdepth 1 ! -name 'repeat*' -exec cp -a -t "$copies/$n/build" {} + || exit
-		TMPDIR=$([ $((n % 3)) -ne 0 ] || echo /tmp) run_tests "$copies/$n" "$load" &
+		folder= # test.sh chooses memory
+		[ $((n % 3)) -ne 0 ] || folder=/tmp
+		TMPDIR=$folder run_tests "$copies/$n" "$load" &
 		running[$!]=
 		set_busy $((load - 8 * (${#running[@]} - 1)))
 	done

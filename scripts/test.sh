@@ -2,7 +2,7 @@
 # All checks and tests, as CI runs them. The full log is build/test.log, and the slowest packages and tests
 # are in build/test-times.txt. A skipped test fails the run: setup.sh has installed what every test here
 # needs, so a skip means that something was not tested. With CPU=1 the processor time of each package is
-# recorded, too: it does not depend on what else runs. No result comes from Go's cache: the cache does not know the
+# recorded, too: it does not depend on other load. No result comes from Go's cache: the cache does not know the
 # programs that tests build and start.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit

@@ -94,8 +94,8 @@ func (c *courier) sendDue(ctx context.Context) error {
 	return nil
 }
 
-// attempt sends a notification once and records the result. If ctx ends meanwhile, the delivery has
-// lastDelivery to complete; otherwise the result is unknown, and the notification stays pending.
+// attempt sends a notification once and records the result. If ctx ends meanwhile, attempt waits for the
+// result for lastDelivery. A notification without a result stays pending.
 func (c *courier) attempt(ctx context.Context, n fleetdb.Notification) error {
 	var e Event
 	err := json.Unmarshal(n.Doc, &e)

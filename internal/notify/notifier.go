@@ -20,7 +20,7 @@ const (
 	renewals  = 3                // renewals within the length of the lease
 
 	// lastDelivery bounds a delivery after its notifier has been stopped, and lastWrites the writes. The
-	// lease lasts longer than lastDelivery.
+	// lease lasts at least 10 s after a renewal that was in time.
 	lastDelivery = 8 * time.Second
 	lastWrites   = 5 * time.Second
 )
@@ -129,12 +129,12 @@ func (t *term) wakeCouriers() {
 	for _, c := range t.couriers {
 		select {
 		case c.wake <- struct{}{}:
-		default: // it will look anyway
+		default: // the courier has not handled the last wake-up yet
 		}
 	}
 }
 
-// flush collects once and sends what is due.
+// flush collects once and sends the due notifications.
 func (t *term) flush(ctx context.Context) error {
 	if err := t.collector.load(ctx); err != nil {
 		return err

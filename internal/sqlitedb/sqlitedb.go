@@ -90,8 +90,8 @@ type connector struct {
 // Driver implements driver.Connector.
 func (c connector) Driver() driver.Driver { return c.driver }
 
-// Connect implements driver.Connector. It waits for other processes that create the file or recover its log: SQLite
-// itself reports that the file is locked if two connections change it to WAL at the same time.
+// Connect implements driver.Connector. It tries again while the file is locked: busy_timeout does not apply if two
+// connections change a new file to WAL at the same time.
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	for end := time.Now().Add(maxWait); ; {
 		plain, err := c.driver.Open(c.dsn)

@@ -315,3 +315,31 @@ func TestPrepareIsRefused(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Files that create a database at the same time all open it. SQLite itself reports to some that it is locked.
+func TestManyCreateAFileAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	for round := range 100 {
+		path := filepath.Join(dir, fmt.Sprintf("%d.db", round))
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				f, err := At(path)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				db, err := f.Open(Options{Conns: 1})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer db.Close()
+				if err := db.PingContext(t.Context()); err != nil {
+					t.Errorf("round %d: %v", round, err)
+				}
+			})
+		}
+		all.Wait()
+	}
+}

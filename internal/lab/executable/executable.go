@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Write writes a program that the test starts, such as a shell script. Linux starts no program that a process has open
-// for writing, and a process that another goroutine starts meanwhile would inherit the open file. The lock prevents that.
+// Write writes a program that the test starts, such as a shell script. Linux does not start a program while any process
+// has it open for writing. The lock keeps other goroutines from starting processes, which would inherit the open file.
 func Write(t testing.TB, path, content string) {
 	t.Helper()
 	syscall.ForkLock.RLock()
