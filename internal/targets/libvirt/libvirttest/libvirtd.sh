@@ -16,6 +16,8 @@ for each in /etc/libvirt /run/libvirt /var/lib/libvirt /var/cache/libvirt /var/l
 	mkdir -p "$each"
 	mount -t tmpfs tmpfs "$each"
 done
+# Without control groups: those of another libvirt's domain have the same names.
+! mountpoint -q /sys/fs/cgroup || umount -R -l /sys/fs/cgroup
 mkdir -p /etc/libvirt/qemu/networks "$folder/sock"
 printf 'security_driver = "none"\nnamespaces = []\nuser = "root"\ngroup = "root"\nswtpm_user = "root"\nswtpm_group = "root"\n' >/etc/libvirt/qemu.conf
 printf 'unix_sock_dir = "%s"\nauth_unix_rw = "none"\nlog_outputs = "3:file:%s"\n' "$folder/sock" "$folder/log" >/etc/libvirt/libvirtd.conf
