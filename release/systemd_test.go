@@ -216,6 +216,14 @@ echo "after it: $(value decamp-server ActiveState)"
 
 echo '# logs'
 run=$(decamp status killed --all --json | grep -oE '"runs":\["[^"]*' | cut -d '"' -f 4)
+systemctl restart --no-block decamp-server
+for i in 1 2 3 4 5; do
+	decamp status
+done
+systemctl stop decamp.target
+echo "stopped with the target: $(value decamp-server ActiveState) $(value decamp-server.socket ActiveState)"
+systemctl start decamp.target
+echo "started with the target: $(value decamp-server.socket ActiveState)"
 journalctl --sync
 echo "entries of the run: $(journalctl RUN=$run -o cat | wc -l)"
 echo "entries of the plan: $(journalctl PLAN=killed -o cat | wc -l)"
@@ -231,7 +239,7 @@ echo "removed: $(value decamp-server ActiveState) $(value decamp-server.socket A
 		"decamp: to use this version, drain the workers and run: systemctl restart decamp-server.service", "/usr/bin/decamp (deleted)", "restarted: {",
 		"restarts after the kill: 1\n", "Plan killed, ended: 1 VM (1 done)", "stopped: success 0\n", "Plan stopped, ended: 1 VM (1 done)",
 		"exit code 6\n", "the capability CAP_NET_BIND_SERVICE", "Plan landed, ended: 1 VM (1 done)", "result of the hang: 1\n",
-		"before a connection: inactive\n", "after it: active\n", "healthy server not notified: 0\n", "removed: inactive inactive\n")
+		"before a connection: inactive\n", "after it: active\n", "stopped with the target: inactive inactive\n", "started with the target: active\n", "healthy server not notified: 0\n", "removed: inactive inactive\n")
 	if regexp.MustCompile(`entries of the (run|plan): 0`).MatchString(out) {
 		t.Error("the journal lacks the fields of a run")
 	}
@@ -297,14 +305,13 @@ systemctl start decamp-worker
 await ended returned
 decamp status returned --all
 decamp verify /srv/vm/returned/web01
-systemctl stop decamp.target # it does not wait for its services
-target_stopped() { [ "$(value decamp-server ActiveState) $(value decamp-worker ActiveState)" = 'inactive inactive' ]; }
-await target_stopped
+systemctl stop decamp.target
+echo "after the stop of the target: $(value decamp-server ActiveState) $(value decamp-worker ActiveState)"
 journalctl --sync
 echo "secrets in the journal: $(journalctl -o export | grep -cF -e c0rrect-h0rse -e "$(cat /etc/decamp/lab.password)" -e "$(tail -n 1 /root/fleet.key)" || true)"
 `)
 	t.Log(out)
 	expect(t, out, "worker without worker.env: inactive\n", "worker: active\n", "stopped: success 0\n", "Plan returned, ended: 1 VM (1 done)", "rack1",
-		"secrets in the journal: 0\n")
+		"after the stop of the target: inactive inactive\n", "secrets in the journal: 0\n")
 	checkExposure(t, out)
 }
