@@ -95,7 +95,7 @@ remember_server() {
 	await systemctl is-active decamp-server
 	journalctl --sync
 	print=$(journalctl -u decamp-server -o cat | grep -oE '[0-9A-F]{2}(:[0-9A-F]{2}){31}' | head -n 1)
-	(umask 077; setpriv --reuid decamp --regid decamp --clear-groups decamp token add ci --role operate --ttl 1h --state /var/lib/decamp >/root/ci.token)
+	(umask 077; setpriv --reuid decamp --regid decamp --clear-groups decamp token add ci --role operate --ttl 1h --state /var/lib/decamp/server >/root/ci.token)
 	decamp server add here https://127.0.0.1:8470 --token-file /root/ci.token --fingerprint "$print"
 	decamp server default here
 }
@@ -157,8 +157,11 @@ drop_in decamp-server lab <<-END
 END
 install -d -o decamp -g decamp /srv/vm
 echo 'DECAMP_SERVE_OPTIONS=--offer /srv/vm' >/etc/decamp/server.env
+decamp runs && decamp status # create files of root
 systemctl enable --now decamp.target decamp-server
 remember_server
+decamp token add prometheus --role view --state /var/lib/decamp/server || echo "token of root: exit code $?"
+decamp runs --state /var/lib/decamp/server
 echo "state: $(value decamp-server ActiveState) $(value decamp-server User)"
 grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/$(value decamp-server MainPID)/status
 systemd-analyze security decamp-server | tail -n 1
@@ -213,9 +216,6 @@ systemctl enable --now decamp-server.socket
 echo "before a connection: $(value decamp-server ActiveState)"
 decamp status
 echo "after it: $(value decamp-server ActiveState)"
-
-echo '# logs'
-run=$(decamp status killed --all --json | grep -oE '"runs":\["[^"]*' | cut -d '"' -f 4)
 systemctl restart --no-block decamp-server
 for i in 1 2 3 4 5; do
 	decamp status
@@ -224,6 +224,9 @@ systemctl stop decamp.target
 echo "stopped with the target: $(value decamp-server ActiveState) $(value decamp-server.socket ActiveState)"
 systemctl start decamp.target
 echo "started with the target: $(value decamp-server.socket ActiveState)"
+
+echo '# logs'
+run=$(decamp status killed --all --json | grep -oE '"runs":\["[^"]*' | cut -d '"' -f 4)
 journalctl --sync
 echo "entries of the run: $(journalctl RUN=$run -o cat | wc -l)"
 echo "entries of the plan: $(journalctl PLAN=killed -o cat | wc -l)"
@@ -231,15 +234,16 @@ echo "healthy server not notified: $(journalctl -u decamp-server -o cat | grep -
 for plan in killed stopped landed; do
 	decamp verify /srv/vm/$plan/web01
 done
+echo "accessible to others:$(find /var/lib/decamp -mindepth 1 -maxdepth 1 -perm /077)"
 dpkg --purge decamp
 echo "removed: $(value decamp-server ActiveState) $(value decamp-server.socket ActiveState)"
 `)
 	t.Log(out)
-	expect(t, out, "state: active decamp\n", "CapEff:	0000000000000000\nCapBnd:	0000000000000000\nNoNewPrivs:	1\nSeccomp:	2\n",
+	expect(t, out, "token of root: exit code 4\n", "sudo -u decamp decamp token add prometheus --role view --state /var/lib/decamp/server\n", "No runs in /var/lib/decamp/server.\n", "state: active decamp\n", "CapEff:	0000000000000000\nCapBnd:	0000000000000000\nNoNewPrivs:	1\nSeccomp:	2\n",
 		"decamp: to use this version, drain the workers and run: systemctl restart decamp-server.service", "/usr/bin/decamp (deleted)", "restarted: {",
 		"restarts after the kill: 1\n", "Plan killed, ended: 1 VM (1 done)", "stopped: success 0\n", "Plan stopped, ended: 1 VM (1 done)",
 		"exit code 6\n", "the capability CAP_NET_BIND_SERVICE", "Plan landed, ended: 1 VM (1 done)", "result of the hang: 1\n",
-		"before a connection: inactive\n", "after it: active\n", "stopped with the target: inactive inactive\n", "started with the target: active\n", "healthy server not notified: 0\n", "removed: inactive inactive\n")
+		"before a connection: inactive\n", "after it: active\n", "stopped with the target: inactive inactive\n", "started with the target: active\n", "healthy server not notified: 0\n", "accessible to others:\n", "removed: inactive inactive\n")
 	if regexp.MustCompile(`entries of the (run|plan): 0`).MatchString(out) {
 		t.Error("the journal lacks the fields of a run")
 	}

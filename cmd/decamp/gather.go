@@ -62,6 +62,7 @@ func newGather(p *program) *cobra.Command {
 
 // runGather collects the files, lists them, and writes the archive.
 func (gc *gatherCommand) runGather(ctx context.Context) error {
+	gc.p.assembler.ReadsState = true
 	state, err := gc.p.assembler.StateDir()
 	if err != nil {
 		return err

@@ -50,6 +50,7 @@ func newRuns(p *program) *cobra.Command {
 
 // runRuns prints the runs and the changes on hosts. The error has unreadable records.
 func (rc *runsCommand) runRuns() error {
+	rc.assembler.ReadsState = true
 	dir, err := rc.assembler.StateDir()
 	if err != nil {
 		return err

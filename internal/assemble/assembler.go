@@ -4,8 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"sync"
+	"syscall"
 
 	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/doctor"
@@ -42,13 +45,15 @@ type Assembler struct {
 	AccessFile string              // value of --access; if empty see accessPath
 	Traces     *trace.Tracer       // exports traces of runs; nil if traces are off
 	Settings   *config.Settings    // settings of the config files; nil: none
+	ReadsState bool                // root may use the state directory of another user: no files are created there
 	// a second login to an account uses the password that the user entered for the first one
 	KeepPasswords bool
 	secrets       sync.Map // passwords that were given, by account: SSH takes the same one
 }
 
 // StateDir returns the directory with the state of this machine: journals, known certificates, refused
-// logins. It creates the directory with mode 700 if it is missing.
+// logins. It creates the directory with mode 700 if it is missing. A directory of another user is fault.Denied for
+// root, unless ReadsState is set: a service of that user could not read the files that root creates.
 func (a *Assembler) StateDir() (string, error) {
 	dir := a.State
 	if dir == "" {
@@ -58,7 +63,27 @@ func (a *Assembler) StateDir() (string, error) {
 		return "", fault.New(fault.Denied, "create the state directory: %w", err).
 			WithHint("set a directory to which you may write: --state DIR")
 	}
+	st, err := os.Stat(dir)
+	if err != nil {
+		return "", err
+	}
+	if owner, known := st.Sys().(*syscall.Stat_t); known && !a.ReadsState {
+		return dir, a.checkStateOwner(dir, os.Geteuid(), int(owner.Uid))
+	}
 	return dir, nil
+}
+
+// checkStateOwner returns fault.Denied if the process runs as root and the state directory belongs to another user.
+func (a *Assembler) checkStateOwner(dir string, process, owner int) error {
+	if process != 0 || owner == 0 {
+		return nil
+	}
+	name := "#" + strconv.Itoa(owner) // as sudo accepts it
+	if u, err := user.LookupId(strconv.Itoa(owner)); err == nil {
+		name = u.Username
+	}
+	return fault.New(fault.Denied, "the state directory %s belongs to user %s, who cannot read files that root creates there", dir, name).
+		WithHint("sudo -u %s %s", fault.Quote(name), a.Command())
 }
 
 // DefaultState returns the state directory if the user states none: /var/lib/decamp for root, otherwise

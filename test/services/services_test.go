@@ -117,7 +117,7 @@ func TestUserAndFoldersAreCreated(t *testing.T) {
 		t.Errorf("the worker's group kvm does not exist:\n%s", groups)
 	}
 	run("systemd-tmpfiles", "--create")
-	for name, mode := range map[string]os.FileMode{"etc/decamp": 0o755, "etc/credstore": 0o700, "var/lib/decamp": 0o700} {
+	for name, mode := range map[string]os.FileMode{"etc/decamp": 0o755, "etc/credstore": 0o700, "var/lib/decamp": 0o711, "var/lib/decamp/server": 0o700, "var/lib/decamp/worker": 0o700} {
 		info, err := os.Stat(filepath.Join(root, name))
 		must(t, err)
 		if info.Mode().Perm() != mode {
