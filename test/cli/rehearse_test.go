@@ -108,10 +108,10 @@ func TestRehearsal(t *testing.T) {
 			u := r.warmly("--hardware", "virtio", "--format", format, "--interval", "3s")
 			c := r.rehearse("--expect", up, "--json")
 			u.booting()
-			u.rounds(1)
 			if e := u.untilEvent(journal.RehearsalDone, "rehearsal"); e.Failure != nil || !strings.Contains(e.Message, "it boots, after") {
 				t.Errorf("told %+v", e)
 			}
+			u.rounds(1) // the migration continues
 			var report testboot.Report
 			must(t, json.Unmarshal([]byte(c.ended().ends(0).stdout), &report))
 			log, err := os.ReadFile(report.Serial)
