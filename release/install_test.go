@@ -34,7 +34,7 @@ import (
 // previous is the version that the current packages replace.
 const previous = "0.0.9"
 
-// A builtRelease is the release of this tree, and the same tree as the previous version.
+// builtRelease is the release of this tree, and the same tree as the previous version.
 type builtRelease struct {
 	*release
 	in     *inputs // compiled programs
@@ -88,7 +88,7 @@ func newDebian(t *testing.T) string {
 	return unpackDebian(t, "../build/install-debian.tar", "bookworm", "systemd")
 }
 
-// unpackDebian returns the folder of a Debian with these packages and what they require. Its archive is built once. An
+// unpackDebian returns the folder of a Debian with these packages and their dependencies. Its archive is built once. An
 // index of the mirror may be expired.
 func unpackDebian(t *testing.T, archive, suite, packages string) string {
 	t.Helper()
@@ -96,13 +96,13 @@ func unpackDebian(t *testing.T, archive, suite, packages string) string {
 		if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		judge(t, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+packages, "--aptopt=APT::Install-Recommends \"false\"", "--aptopt=Acquire::Check-Valid-Until \"false\"", "--format=tar", suite, archive+".new")
+		runTool(t, "mmdebstrap", "--quiet", "--variant=minbase", "--include="+packages, "--aptopt=APT::Install-Recommends \"false\"", "--aptopt=Acquire::Check-Valid-Until \"false\"", "--format=tar", suite, archive+".new")
 		if err := os.Rename(archive+".new", archive); err != nil {
 			t.Fatal(err)
 		}
 	}
 	root := t.TempDir()
-	judge(t, "tar", "-C", root, "-xf", archive, "--exclude=./dev/*")
+	runTool(t, "tar", "-C", root, "-xf", archive, "--exclude=./dev/*")
 	return root
 }
 
@@ -130,14 +130,14 @@ func copyInto(t *testing.T, root string, files ...string) string {
 	t.Helper()
 	var paths []string
 	for _, f := range files {
-		judge(t, "cp", f, filepath.Join(root, "root"))
+		runTool(t, "cp", f, filepath.Join(root, "root"))
 		paths = append(paths, "/root/"+filepath.Base(f))
 	}
 	return strings.Join(paths, " ")
 }
 
-// expect fails the test if a text lacks one of these texts.
-func expect(t *testing.T, text string, want ...string) {
+// expectText fails the test if a text does not contain all of the given texts.
+func expectText(t *testing.T, text string, want ...string) {
 	t.Helper()
 	for _, w := range want {
 		if !strings.Contains(text, w) {
@@ -152,7 +152,7 @@ func hasFile(root, path string) bool {
 	return err == nil
 }
 
-// upgradeScript upgrades decamp by the command $UPGRADE while a server runs. The process must survive the upgrade with
+// upgradeScript upgrades decamp with the command $UPGRADE while a server runs. The process must survive the upgrade with
 // its old program.
 const upgradeScript = `
 chroot "$ROOT" decamp version
@@ -172,8 +172,8 @@ readlink "$ROOT/proc/$server/exe"
 chroot "$ROOT" decamp version
 `
 
-// recordSystemctl replaces systemctl in a root by a script that records its arguments and lists one running unit, so that
-// the scripts of the packages meet a running systemd. It returns a function that reads the record.
+// recordSystemctl replaces systemctl in a root with a script that records its arguments and lists one running unit. The
+// scripts of the packages therefore find a running systemd. It returns a function that reads the record.
 func recordSystemctl(t *testing.T, root string) func() string {
 	t.Helper()
 	const script = "#!/bin/sh\necho \"$*\" >>/systemctl.log\n[ \"$1\" != list-units ] || echo 'decamp-server.service loaded active running decamp server'\n"
@@ -199,16 +199,16 @@ func TestDebianPackage(t *testing.T) {
 	old := copyPackage(t, root, b.before, "decamp", previous)
 	current := copyPackage(t, root, b.out, "decamp", b.version)
 	out := runIsolated(t, root, `chroot "$ROOT" dpkg --install `+old+`; UPGRADE='chroot "$ROOT" dpkg --install `+current+`'`+upgradeScript)
-	expect(t, out, "decamp "+previous+" (", "decamp: running processes continue with the previous version.", "/usr/bin/decamp (deleted)", "decamp "+b.version+" (")
-	expect(t, out, "run: systemctl restart decamp-server.service")
+	expectText(t, out, "decamp "+previous+" (", "decamp: running processes continue with the previous version.", "/usr/bin/decamp (deleted)", "decamp "+b.version+" (")
+	expectText(t, out, "run: systemctl restart decamp-server.service")
 	if calls := record(); stopped.MatchString(calls) || !strings.Contains(calls, "daemon-reload") {
 		t.Errorf("installation and upgrade called systemctl:\n%s", calls)
 	}
 	checkUnits(t, b, root)
 
 	out = runIsolated(t, root, `chroot "$ROOT" dpkg --remove decamp`)
-	expect(t, out, "the state in /var/lib/decamp is kept")
-	expect(t, record(), "stop decamp*\n")
+	expectText(t, out, "the state in /var/lib/decamp is kept")
+	expectText(t, record(), "stop decamp*\n")
 	out = runIsolated(t, root, `chroot "$ROOT" dpkg --purge decamp; chroot "$ROOT" dpkg --audit`)
 	checkRemoved(t, root)
 }
@@ -221,12 +221,12 @@ func checkRemoved(t *testing.T, root string) {
 	}
 	for _, path := range []string{"/usr/bin/decamp", "/usr/share/decamp", "/usr/share/bash-completion/completions/decamp", "/usr/share/man/man1/decamp.1.gz"} {
 		if hasFile(root, path) {
-			t.Errorf("%s is left", path)
+			t.Errorf("%s still exists", path)
 		}
 	}
-	left := judge(t, "find", filepath.Join(root, "usr/lib/systemd"), filepath.Join(root, "usr/lib/sysusers.d"), filepath.Join(root, "usr/lib/tmpfiles.d"), "-name", "decamp*")
+	left := runTool(t, "find", filepath.Join(root, "usr/lib/systemd"), filepath.Join(root, "usr/lib/sysusers.d"), filepath.Join(root, "usr/lib/tmpfiles.d"), "-name", "decamp*")
 	if left != "" {
-		t.Errorf("files for systemd are left: %s", left)
+		t.Errorf("remaining files for systemd: %s", left)
 	}
 }
 
@@ -268,13 +268,13 @@ func TestRPMPackage(t *testing.T) {
 	old := filepath.Join(b.before, "decamp-"+previous+"-1."+arch+".rpm")
 	current := filepath.Join(b.out, "decamp-"+b.version+"-1."+arch+".rpm")
 	out := runIsolated(t, root, rpm+`--install `+old+`; UPGRADE='`+rpm+`--upgrade `+current+`'`+upgradeScript)
-	expect(t, out, "decamp "+previous+" (", "decamp: running processes continue with the previous version.", "/usr/bin/decamp (deleted)", "decamp "+b.version+" (")
+	expectText(t, out, "decamp "+previous+" (", "decamp: running processes continue with the previous version.", "/usr/bin/decamp (deleted)", "decamp "+b.version+" (")
 	if !hasFile(root, "/usr/share/zsh/site-functions/_decamp") {
 		t.Error("the completion of zsh is not installed")
 	}
 	checkUnits(t, b, root)
 	out = runIsolated(t, root, rpm+`--verify decamp; `+rpm+`--erase decamp`)
-	expect(t, out, "the state in /var/lib/decamp is kept")
+	expectText(t, out, "the state in /var/lib/decamp is kept")
 	checkRemoved(t, root)
 }
 
@@ -321,9 +321,9 @@ cmp "$ROOT/srv/copy.raw" "$ROOT"/srv/web01/*-disk0.raw && echo same bytes
 chroot "$ROOT" dpkg --purge nbdkit-plugin-nfc
 `)
 			t.Log(regexp.MustCompile(`nbdkit [0-9.]+`).FindString(out))
-			expect(t, out, "nfc_transports=nfc,https", "version="+b.version, "same bytes")
-			if left := judge(t, "find", root, "-name", "*nfc-plugin*"); left != "" {
-				t.Errorf("files of the package are left: %s", left)
+			expectText(t, out, "nfc_transports=nfc,https", "version="+b.version, "same bytes")
+			if left := runTool(t, "find", root, "-name", "*nfc-plugin*"); left != "" {
+				t.Errorf("remaining files of the package: %s", left)
 			}
 		})
 	}
@@ -355,9 +355,9 @@ chroot "$ROOT" decamp verify /srv/web01`)
 func unpackImage(t *testing.T, b *builtRelease, program string) (string, v1.Config) {
 	t.Helper()
 	archive := filepath.Join(b.out, program+"-"+b.version+"-oci.tar")
-	expect(t, judge(t, "skopeo", "inspect", "--override-os", "linux", "--override-arch", "arm64", "oci-archive:"+archive), `"Architecture": "arm64"`)
+	expectText(t, runTool(t, "skopeo", "inspect", "--override-os", "linux", "--override-arch", "arm64", "oci-archive:"+archive), `"Architecture": "arm64"`)
 	folder := t.TempDir()
-	judge(t, "tar", "-C", folder, "-xf", archive)
+	runTool(t, "tar", "-C", folder, "-xf", archive)
 	top, err := layout.ImageIndexFromPath(folder)
 	if err != nil {
 		t.Fatal(err)
@@ -411,7 +411,7 @@ func writeContainer(t *testing.T, bundle string, c v1.Config, args string) {
 	if err := os.RemoveAll(path); err != nil { // runc does not replace it
 		t.Fatal(err)
 	}
-	judge(t, "runc", "spec", "--bundle", bundle)
+	runTool(t, "runc", "spec", "--bundle", bundle)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -445,7 +445,7 @@ func TestImagesMoveAVM(t *testing.T) {
 	name := fmt.Sprintf("decamp-test-%d", os.Getpid())
 	t.Cleanup(func() {
 		for _, container := range []string{name + "-lab", name} {
-			_ = exec.Command("runc", "delete", "--force", container).Run() // it does not exist after a success
+			_ = exec.Command("runc", "delete", "--force", container).Run() // fails if the container is already removed
 		}
 	})
 	writeContainer(t, lab, labConfig, "")
@@ -474,14 +474,14 @@ wait || true
 		t.Fatalf("the VM was not moved: %v\n%s", err, out)
 	}
 	writeContainer(t, bundle, config, "verify "+place)
-	judge(t, "runc", "run", "--bundle", bundle, name)
+	runTool(t, "runc", "run", "--bundle", bundle, name)
 }
 
-// A copy of the tree at another path, compiled anew, results in the same artefacts.
+// A new build of a copy of the tree at another path results in the same artefacts.
 func TestReleaseIsReproducible(t *testing.T) {
 	b := requireRelease(t)
 	root := filepath.Join(t.TempDir(), "a", "longer", "path")
-	for name := range strings.SplitSeq(judge(t, "git", "-C", "..", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00") {
+	for name := range strings.SplitSeq(runTool(t, "git", "-C", "..", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00") {
 		if name == "" || !hasFile("..", name) {
 			continue
 		}
@@ -489,10 +489,10 @@ func TestReleaseIsReproducible(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		judge(t, "cp", "-a", filepath.Join("..", name), to)
+		runTool(t, "cp", "-a", filepath.Join("..", name), to)
 	}
 	// scripts/clients.sh lists the files by git, and uses the tools that scripts/setup.sh installs.
-	judge(t, "git", "init", "-q", root)
+	runTool(t, "git", "init", "-q", root)
 	tools, err := filepath.Abs("../build/clients")
 	if err != nil {
 		t.Fatal(err)
@@ -518,7 +518,7 @@ func TestReleaseIsReproducible(t *testing.T) {
 	}
 }
 
-// Every licence is one that scripts/audit.sh allows.
+// scripts/audit.sh allows every licence of the modules.
 func TestLicencesAreAllowed(t *testing.T) {
 	b := requireRelease(t)
 	script, err := os.ReadFile("../scripts/audit.sh")
@@ -558,11 +558,11 @@ func TestKeyWithPassword(t *testing.T) {
 	t.Setenv(keyVariable, string(key))
 	t.Setenv(passwordVariable, "wrong")
 	if err := (&artefacts{release: r}).writeSums(); err == nil || strings.Contains(err.Error(), "wrong") {
-		t.Errorf("a wrong password: %v", err)
+		t.Errorf("signing with a wrong password: got %v, want an error that does not contain it", err)
 	}
 	t.Setenv(passwordVariable, "secret")
 	if err := (&artefacts{release: r}).writeSums(); err != nil {
 		t.Fatal(err)
 	}
-	judge(t, "minisign", "-Vm", filepath.Join(r.out, sumsName), "-P", public.String())
+	runTool(t, "minisign", "-Vm", filepath.Join(r.out, sumsName), "-P", public.String())
 }

@@ -64,8 +64,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// written is a release that several tests read.
-var written = sync.OnceValues(func() (*release, error) {
+// sharedRelease is a release that several tests read.
+var sharedRelease = sync.OnceValues(func() (*release, error) {
 	r := &release{root: "..", out: filepath.Join(sharedFolder, "prebuilt"), version: "1.2.3", date: time.Unix(1795838957, 0).UTC(), log: io.Discard}
 	return r, r.writeArtefacts(prebuilt())
 })
@@ -73,7 +73,7 @@ var written = sync.OnceValues(func() (*release, error) {
 // readRelease returns a release of version 1.2.3 and its artefacts by name. The test must not change it.
 func readRelease(t *testing.T) (*release, map[string][]byte) {
 	t.Helper()
-	r, err := written()
+	r, err := sharedRelease()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,8 +111,8 @@ func readFolder(t *testing.T, folder string) map[string][]byte {
 	return files
 }
 
-// judge runs a program of others and returns its output.
-func judge(t *testing.T, name string, args ...string) string {
+// runTool runs another program and returns its output.
+func runTool(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
 	if err != nil {
@@ -198,7 +198,7 @@ func TestArchive(t *testing.T) {
 	} {
 		h := members["decamp-1.2.3-linux-amd64/"+name]
 		if h == nil || h.Mode != mode || !h.ModTime.Equal(r.date) || h.Uid != 0 {
-			t.Errorf("%s: %+v", name, h)
+			t.Errorf("%s: header %+v", name, h)
 		}
 	}
 }
@@ -210,7 +210,7 @@ func TestPackages(t *testing.T) {
 		"/usr/share/fish/vendor_completions.d/decamp.fish", "/usr/share/doc/decamp/copyright", "/usr/share/doc/decamp/THIRD-PARTY-LICENSES.txt", "/usr/share/decamp/privileges/vsphere.sh",
 	}
 	deb := filepath.Join(r.out, "decamp_1.2.3-1_arm64.deb")
-	info, list := judge(t, "dpkg-deb", "--info", deb), judge(t, "dpkg-deb", "--contents", deb)
+	info, list := runTool(t, "dpkg-deb", "--info", deb), runTool(t, "dpkg-deb", "--contents", deb)
 	for _, want := range []string{"Package: decamp\n", "Version: 1.2.3-1\n", "Architecture: arm64\n", "postinst", "prerm", "postrm"} {
 		if !strings.Contains(info, want) {
 			t.Errorf("no %q in %s", want, info)
@@ -222,19 +222,19 @@ func TestPackages(t *testing.T) {
 		}
 	}
 	rpm := filepath.Join(r.out, "decamp-1.2.3-1.aarch64.rpm")
-	list = judge(t, "rpm", "--query", "--list", "--package", rpm)
+	list = runTool(t, "rpm", "--query", "--list", "--package", rpm)
 	for _, path := range append(paths, "/usr/share/zsh/site-functions/_decamp") {
 		if !strings.Contains(list, path+"\n") {
 			t.Errorf("the rpm does not contain %s", path)
 		}
 	}
-	if got := judge(t, "rpm", "--query", "--queryformat", "%{NAME} %{VERSION} %{RELEASE} %{ARCH} %{BUILDTIME} %{LICENSE}", "--package", rpm); got != "decamp 1.2.3 1 aarch64 1795838957 Apache-2.0" {
+	if got := runTool(t, "rpm", "--query", "--queryformat", "%{NAME} %{VERSION} %{RELEASE} %{ARCH} %{BUILDTIME} %{LICENSE}", "--package", rpm); got != "decamp 1.2.3 1 aarch64 1795838957 Apache-2.0" {
 		t.Errorf("the rpm is %s", got)
 	}
-	if scripts := judge(t, "rpm", "--query", "--scripts", "--package", rpm); strings.Count(scripts, "scriptlet") != 3 {
+	if scripts := runTool(t, "rpm", "--query", "--scripts", "--package", rpm); strings.Count(scripts, "scriptlet") != 3 {
 		t.Errorf("scripts %s", scripts)
 	}
-	if list := judge(t, "dpkg-deb", "--contents", filepath.Join(r.out, "decamp-lab_1.2.3-1_amd64.deb")); !strings.Contains(list, " ./usr/bin/decamp-lab\n") || strings.Contains(list, "systemd") {
+	if list := runTool(t, "dpkg-deb", "--contents", filepath.Join(r.out, "decamp-lab_1.2.3-1_amd64.deb")); !strings.Contains(list, " ./usr/bin/decamp-lab\n") || strings.Contains(list, "systemd") {
 		t.Errorf("decamp-lab contains %s", list)
 	}
 }
@@ -257,11 +257,11 @@ func TestCopierCopiesThePlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time it replaces the file
-		judge(t, binary, from, to)
+		runTool(t, binary, from, to)
 	}
 	copied := readFolder(t, to)
 	if st, err := os.Stat(filepath.Join(to, pluginFile)); err != nil || st.Mode().Perm() != 0o755 || string(copied[pluginFile]) != "plugin" || len(copied) != 1 {
-		t.Errorf("%q, %v", copied, err)
+		t.Errorf("copied content %q, error %v", copied, err)
 	}
 	if out, err := exec.Command(binary, from, filepath.Join(folder, "missing")).CombinedOutput(); err == nil || !strings.Contains(string(out), "missing") {
 		t.Errorf("%s, %v", out, err)
@@ -273,17 +273,17 @@ func TestPackagesOfThePlugin(t *testing.T) {
 	r, _ := readRelease(t)
 	for arch, name := range map[string][2]string{"amd64": {"x86_64-linux-gnu", "x86_64"}, "arm64": {"aarch64-linux-gnu", "aarch64"}} {
 		deb := filepath.Join(r.out, "nbdkit-plugin-nfc_1.2.3-1_"+arch+".deb")
-		if list := judge(t, "dpkg-deb", "--contents", deb); !strings.Contains(list, " ./usr/lib/"+name[0]+"/nbdkit/plugins/nbdkit-nfc-plugin.so\n") {
+		if list := runTool(t, "dpkg-deb", "--contents", deb); !strings.Contains(list, " ./usr/lib/"+name[0]+"/nbdkit/plugins/nbdkit-nfc-plugin.so\n") {
 			t.Errorf("the deb contains %s", list)
 		}
-		if got := judge(t, "dpkg-deb", "--field", deb, "Depends"); got != "nbdkit (>= 1.32), libc6 (>= 2.34)\n" {
+		if got := runTool(t, "dpkg-deb", "--field", deb, "Depends"); got != "nbdkit (>= 1.32), libc6 (>= 2.34)\n" {
 			t.Errorf("the deb depends on %s", got)
 		}
 		rpm := filepath.Join(r.out, "nbdkit-plugin-nfc-1.2.3-1."+name[1]+".rpm")
-		if list := judge(t, "rpm", "--query", "--list", "--package", rpm); !strings.Contains(list, "/usr/lib64/nbdkit/plugins/nbdkit-nfc-plugin.so\n") {
+		if list := runTool(t, "rpm", "--query", "--list", "--package", rpm); !strings.Contains(list, "/usr/lib64/nbdkit/plugins/nbdkit-nfc-plugin.so\n") {
 			t.Errorf("the rpm contains %s", list)
 		}
-		if got := judge(t, "rpm", "--query", "--requires", "--package", rpm); !strings.Contains(got, "nbdkit-server >= 1.32\n") || !strings.Contains(got, "libc.so.6(GLIBC_2.34)(64bit)\n") {
+		if got := runTool(t, "rpm", "--query", "--requires", "--package", rpm); !strings.Contains(got, "nbdkit-server >= 1.32\n") || !strings.Contains(got, "libc.so.6(GLIBC_2.34)(64bit)\n") {
 			t.Errorf("the rpm requires %s", got)
 		}
 	}
@@ -314,7 +314,7 @@ func TestPackagingFilesAreCollected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed := judge(t, "git", "-C", "..", "ls-files", "packaging/*", ":!packaging/scripts")
+	listed := runTool(t, "git", "-C", "..", "ls-files", "packaging/*", ":!packaging/scripts")
 	if n := strings.Count(listed, "\n"); n != len(files) || n < 4 {
 		t.Errorf("%d files of %d:\n%s", len(files), n, listed)
 	}
@@ -324,14 +324,14 @@ func TestImages(t *testing.T) {
 	r, _ := readRelease(t)
 	for _, p := range programs {
 		folder := t.TempDir()
-		judge(t, "tar", "-C", folder, "-xf", filepath.Join(r.out, p.name+"-1.2.3-oci.tar"))
+		runTool(t, "tar", "-C", folder, "-xf", filepath.Join(r.out, p.name+"-1.2.3-oci.tar"))
 		top, err := layout.ImageIndexFromPath(folder)
 		if err != nil {
 			t.Fatal(err)
 		}
 		manifest, err := top.IndexManifest()
 		if err != nil || len(manifest.Manifests) != 1 || manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "1.2.3" {
-			t.Fatalf("%+v, %v", manifest, err)
+			t.Fatalf("manifest %+v, error %v", manifest, err)
 		}
 		index, err := top.ImageIndex(manifest.Manifests[0].Digest)
 		if err != nil {
@@ -341,7 +341,7 @@ func TestImages(t *testing.T) {
 			t.Error(err)
 		}
 		if manifest, err = index.IndexManifest(); err != nil || len(manifest.Manifests) != 2 {
-			t.Fatalf("%+v, %v", manifest, err)
+			t.Fatalf("manifest %+v, error %v", manifest, err)
 		}
 		for i, arch := range architectures {
 			if got := manifest.Manifests[i].Platform; got == nil || got.String() != "linux/"+arch {
@@ -356,7 +356,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// compareImage fails the test if an image has another configuration or other files than a release has.
+// compareImage fails the test if the configuration or the files of an image differ from those of a release.
 func compareImage(t *testing.T, image v1.Image, p program, arch string) {
 	t.Helper()
 	entrypoint, extra := []string{"/usr/bin/" + p.name}, "tmp"
@@ -377,11 +377,11 @@ func compareImage(t *testing.T, image v1.Image, p program, arch string) {
 		entrypoint[0][1:]: {0o755, 0}, "var/lib/decamp": {0o700, 65532}, "tmp": {0o1777, 0}, "etc/passwd": {0o644, 0}, "usr/share/doc/" + p.name + "/NOTICE": {0o644, 0},
 	} {
 		if h := members[name]; h == nil || h.Mode != want[0] || int64(h.Uid) != want[1] {
-			t.Errorf("%s: %+v", name, h)
+			t.Errorf("%s: header %+v", name, h)
 		}
 	}
 	if members[extra] == nil {
-		t.Errorf("the image lacks %s", extra)
+		t.Errorf("the image does not contain %s", extra)
 	}
 	if h := members["etc/ssl/certs/ca-certificates.crt"]; h == nil || h.Size < 100_000 {
 		t.Errorf("certificates: %+v", h)
@@ -396,13 +396,13 @@ func TestBillOfMaterials(t *testing.T) {
 	}
 	c := *bom.Components
 	if bom.Metadata.Component.Name != "decamp-lab" || bom.Metadata.Timestamp != r.date.Format(time.RFC3339) || len(c) != 2 {
-		t.Fatalf("%+v", bom)
+		t.Fatalf("bill of materials %+v", bom)
 	}
 	if one := c[0]; one.PackageURL != "pkg:golang/example.com/one@v1.2.0" || (*one.Licenses)[0].License.ID != "MIT" || (*one.Hashes)[0].Value != "7427cce12c7d8010b4bb144176517024"+"04b5ce1149a1660b51f29f2834636014" {
-		t.Errorf("%+v %+v", one, *one.Hashes)
+		t.Errorf("component %+v with hashes %+v", one, *one.Hashes)
 	}
 	if d := (*bom.Dependencies)[0]; len(*d.Dependencies) != 2 {
-		t.Errorf("%+v", d)
+		t.Errorf("dependency %+v", d)
 	}
 }
 
@@ -422,12 +422,12 @@ func TestLicencesAreClassified(t *testing.T) {
 	}
 	m := module{path: "example.com/one", texts: []licence{{"LICENSE", apache}}}
 	if err := m.classifyLicences(); err != nil || !slices.Equal(m.licences, []string{"Apache-2.0"}) {
-		t.Errorf("%v, %v", m.licences, err)
+		t.Errorf("licences %v, error %v", m.licences, err)
 	}
 	for _, texts := range [][]licence{nil, {{"LICENSE", []byte("Ask us.")}}, {{"LICENSE-3RD-PARTY.md", apache}}} {
 		m := module{path: "example.com/one", texts: texts}
 		if err := m.classifyLicences(); err == nil || !strings.Contains(err.Error(), "example.com/one") {
-			t.Errorf("%v: %v, %v", texts, m.licences, err)
+			t.Errorf("%v: licences %v, error %v", texts, m.licences, err)
 		}
 	}
 }
@@ -442,7 +442,7 @@ func TestReleaseNotes(t *testing.T) {
 	r := newRelease(t)
 	notes, err := r.cutReleaseNotes()
 	if err != nil || !bytes.HasPrefix(notes, []byte("# decamp 1.2.3\n\n")) || len(notes) < 100 {
-		t.Errorf("%s, %v", notes, err)
+		t.Errorf("notes %s, error %v", notes, err)
 	}
 	r.tagged = true
 	if _, err := r.cutReleaseNotes(); err == nil || !strings.Contains(err.Error(), "no section 1.2.3") {
@@ -465,7 +465,7 @@ func TestSignature(t *testing.T) {
 	if err := (&artefacts{release: r}).writeSums(); err != nil {
 		t.Fatal(err)
 	}
-	if out := judge(t, "minisign", "-Vm", sums, "-P", public.String()); !strings.Contains(out, "decamp 1.2.3") {
+	if out := runTool(t, "minisign", "-Vm", sums, "-P", public.String()); !strings.Contains(out, "decamp 1.2.3") {
 		t.Errorf("the trusted comment is missing: %s", out)
 	}
 	text, err := os.ReadFile(sums)
@@ -480,7 +480,7 @@ func TestSignature(t *testing.T) {
 	}
 	t.Setenv(keyVariable, "no key")
 	if err := (&artefacts{release: r}).writeSums(); err == nil || !strings.Contains(err.Error(), keyVariable) || strings.Contains(err.Error(), "no key") {
-		t.Errorf("a text that is no key: %v", err)
+		t.Errorf("a text that is not a key: %v", err)
 	}
 }
 
@@ -519,7 +519,7 @@ func TestManPages(t *testing.T) {
 		}
 		args = append(args, path)
 	}
-	judge(t, "mandoc", args...)
+	runTool(t, "mandoc", args...)
 	for page, want := range map[string][]string{
 		"decamp-plan-run.1": {"decamp-plan-run - ", "decamp plan run FILE", "EXIT CODES"},
 		"decamp-migrate.1":  {"--power-off\n", "TRANSPORT FLAGS", "decamp 1.2.3"},
@@ -527,7 +527,7 @@ func TestManPages(t *testing.T) {
 		"decamp-warm.7":     {"decamp-warm - ", "decamp(1)"},
 		"decamp-lab.1":      {"--datastore-rate RATE", "EXAMPLES", "interrupted, or"},
 	} {
-		text := judge(t, "mandoc", "-T", "ascii", filepath.Join(r.out, page))
+		text := runTool(t, "mandoc", "-T", "ascii", filepath.Join(r.out, page))
 		for strings.Contains(text, "\b") { // overstrikes
 			i := strings.IndexByte(text, '\b')
 			text = text[:i-1] + text[i+1:]
@@ -544,7 +544,7 @@ func TestVersionAndDate(t *testing.T) {
 	root := t.TempDir()
 	git := func(args ...string) {
 		t.Helper()
-		judge(t, "git", append([]string{"-C", root, "-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		runTool(t, "git", append([]string{"-C", root, "-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
 	}
 	write := func(name, text string) {
 		t.Helper()
@@ -559,12 +559,12 @@ func TestVersionAndDate(t *testing.T) {
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
 	if _, err := openRelease(t.Context(), root, "", "", t.Output()); err == nil {
-		t.Error("a date that is no number is accepted")
+		t.Error("a date that is not a number is accepted")
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "1000")
 	r, err := openRelease(t.Context(), root, "", "", t.Output())
 	if err != nil || r.version != "1.2.3" || r.date.Unix() != 1000 || r.tagged {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("release %+v, error %v", r, err)
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "")
 	t.Setenv("GIT_COMMITTER_DATE", "@1795838957 +0100")
@@ -573,7 +573,7 @@ func TestVersionAndDate(t *testing.T) {
 	git("commit", "-qm", "one")
 	var log bytes.Buffer
 	if r, err = openRelease(t.Context(), root, "", "", &log); err != nil || r.date.Unix() != 1795838957 || r.tagged {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("release %+v, error %v", r, err)
 	}
 	if !strings.Contains(log.String(), "no tag v1.2.3") {
 		t.Errorf("the log is %q", log.String())
@@ -585,7 +585,7 @@ func TestVersionAndDate(t *testing.T) {
 	git("tag", "v1.2.3")
 	log.Reset()
 	if r, err = openRelease(t.Context(), root, "", "", &log); err != nil || !r.tagged || log.Len() > 0 {
-		t.Errorf("%+v, %v, %s", r, err, log.String())
+		t.Errorf("release %+v, error %v, log %s", r, err, log.String())
 	}
 	write("VERSION", "1.2.3\n\n")
 	if _, err = openRelease(t.Context(), root, "", "", &log); err != nil || !strings.Contains(log.String(), "not committed") {
@@ -624,7 +624,7 @@ func TestBinaryDependsOnTheSourceOnly(t *testing.T) {
 		if bytes.Contains(content, []byte(root)) {
 			t.Errorf("the binary contains the path %s", root)
 		}
-		if out := judge(t, binary); out != "1.2.3" {
+		if out := runTool(t, binary); out != "1.2.3" {
 			t.Errorf("the version is %q", out)
 		}
 		f, err := elf.NewFile(bytes.NewReader(content))

@@ -17,11 +17,11 @@ manifest
 image
 writebehind
 server:authenticate.go,authorize.go,role.go,audited.go,audittrail.go,throttle.go,token.go,session.go
-esx:certificate.go,soapclient.go:Roll|OneVMIsDescribed|Tags|Fleet|OddNames
+esx:certificate.go,soapclient.go:Roll|ListVMsRemoves|Tags|Fleet|OddNames
 targets/kubevirt:deliver.go:HostileInventory
-targets/libvirt:platform.go,deliver.go:Boots|DeviceThatKeeps|Console|VMOnLVM|Start|HostileInventory|Conformance|CanceledAsItOpens|EveryTransport|VolumeNamesThatLVM|NotLetIn
+targets/libvirt:platform.go,deliver.go:Boots|StaleDataInHole|Console|VMOnLVM|Start|HostileInventory|Conformance|CanceledWhileOpening|EveryTransport|VolumeNamesForLVM|FailedConnections
 targets/openstack:deliver.go:Boot|HostileInventory
-targets/proxmox:delivery.go,importdelivery.go:Boot|ServerThatDoesNotEnd|Start|HostileInventory
+targets/proxmox:delivery.go,importdelivery.go:Boot|HangingQemuNBD|Start|HostileInventory
 migrate:obstacles.go,commit.go,rollback.go
 migrate/warm:commands.go,estimate.go"
 

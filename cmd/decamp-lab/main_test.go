@@ -15,10 +15,9 @@ import (
 	"github.com/decamp/decamp/internal/buildinfo"
 )
 
-var update = flag.Bool("update", false, "write the help text into docs/lab.md")
+var update = flag.Bool("update", false, "write the help text to docs/lab.md")
 
-// runToEnd runs the program until it ends by itself. Its context has ended, so a program that serves by mistake
-// ends at once, too.
+// runToEnd runs the program with a canceled context, so that a lab that starts by mistake ends at once.
 func runToEnd(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -28,7 +27,7 @@ func runToEnd(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// docs/lab.md contains the help text; -update replaces it.
+// docs/lab.md contains the help text. The flag -update replaces it.
 func TestHelpIsInTheDocs(t *testing.T) {
 	code, help, _ := runToEnd(t, "--help")
 	if code != 0 {
@@ -54,7 +53,7 @@ func TestHelpIsInTheDocs(t *testing.T) {
 	}
 }
 
-func TestPrintConfigIsReadBack(t *testing.T) {
+func TestPrintedConfigIsReadable(t *testing.T) {
 	code, printed, errs := runToEnd(t, "--vcenter", "--conn-rate", "55M", "--latency", "20ms", "--print-config")
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, errs)
@@ -68,11 +67,11 @@ func TestPrintConfigIsReadBack(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	if again != printed {
-		t.Errorf("the printed configuration is read back as another:\n%s", again)
+		t.Errorf("the printed configuration changes when it is read:\n%s", again)
 	}
 	for _, want := range []string{`"connRate": 55000000`, `"latency": "20ms"`, `"vcenter": true`} {
 		if !strings.Contains(printed, want) {
-			t.Errorf("no %s in:\n%s", want, printed)
+			t.Errorf("%s is missing in:\n%s", want, printed)
 		}
 	}
 }
@@ -120,8 +119,8 @@ func TestErrorsAsJSON(t *testing.T) {
 	}
 }
 
-// A lab announces itself once it is ready, rejects a second one on its address, and removes
-// its password file when it ends.
+// A lab prints its facts when it is ready, and removes its password file when it ends. A second lab at the same address
+// fails.
 func TestLabRunsUntilInterrupted(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -137,7 +136,7 @@ func TestLabRunsUntilInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(f.VMs) != 4 || f.VMs[0] != "web01" || f.Fingerprint == "" || f.Control == "" {
-		t.Errorf("announced %+v", f)
+		t.Errorf("got facts %+v", f)
 	}
 	if _, err := os.Stat(f.PasswordFile); err != nil {
 		t.Error(err)
@@ -151,6 +150,6 @@ func TestLabRunsUntilInterrupted(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	if _, err := os.Stat(filepath.Dir(f.PasswordFile)); !os.IsNotExist(err) {
-		t.Errorf("the lab left %s: %v", filepath.Dir(f.PasswordFile), err)
+		t.Errorf("%s exists after the end of the lab: %v", filepath.Dir(f.PasswordFile), err)
 	}
 }

@@ -10,39 +10,39 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// advice is what decamp advise prints with these arguments.
-func advice(t *testing.T, args ...string) string {
+// runAdvise returns the output of decamp advise with the arguments.
+func runAdvise(t *testing.T, args ...string) string {
 	t.Helper()
-	r := newRig(t)
-	r.ends(0, append([]string{"advise"}, args...)...)
+	r := newTestProgram(t)
+	r.mustExit(0, append([]string{"advise"}, args...)...)
 	return r.out.String()
 }
 
 func TestAdviceAsText(t *testing.T) {
-	golden(t, "testdata/advise.txt", advice(t, "--source", "hdd", "--dest", "nvme", "--nic", "1g", "--nfs", "sync", "--allocated", "2T"))
+	golden(t, "testdata/advise.txt", runAdvise(t, "--source", "hdd", "--dest", "nvme", "--nic", "1g", "--nfs", "sync", "--allocated", "2T"))
 }
 
-// Prices, own rows and the model: what a decision needs.
+// decamp advise uses the prices and the rows of the user.
 func TestAdviceWithPricesAndOwnRows(t *testing.T) {
 	prices, rows := filepath.Join(t.TempDir(), "prices.json"), filepath.Join(t.TempDir(), "rows.json")
-	write(t, prices, `{"nic=10g": 420}`)
-	write(t, rows, `[{"source": "array", "destination": "hdd", "nic": "1g", "mtu": 1500, "export": "async", "seconds": 100, "allocated": 10737418240, "origin": "us"}]`)
-	text := advice(t, "--source", "array", "--dest", "hdd", "--what-if", "nic=10g", "--prices", prices, "--rows", rows, "--verbose")
+	writeText(t, prices, `{"nic=10g": 420}`)
+	writeText(t, rows, `[{"source": "array", "destination": "hdd", "nic": "1g", "mtu": 1500, "export": "async", "seconds": 100, "allocated": 10737418240, "origin": "us"}]`)
+	text := runAdvise(t, "--source", "array", "--dest", "hdd", "--what-if", "nic=10g", "--prices", prices, "--rows", rows, "--verbose")
 	mustContain(t, text, "measured: 102.4, us", "nic=10g", "420", "source array", "esxi_array_nfs_hdd_1g_mtu1500")
 
 	var report advise.Report
-	text = advice(t, "--source", "450MiB/s", "--json")
+	text = runAdvise(t, "--source", "450MiB/s", "--json")
 	if err := json.Unmarshal([]byte(text), &report); err != nil || len(report.Rows) != 19 || report.MiBs < 80 || len(report.Steps) == 0 {
-		t.Errorf("%+v, %v", report, err)
+		t.Errorf("got report %+v, %v", report, err)
 	}
 }
 
-func TestAdviceRefusesWhatItDoesNotKnow(t *testing.T) {
+func TestAdviseRefusesUnknownValues(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file.json")
 	for _, c := range []struct {
-		file string
-		args []string
-		says string
+		file    string
+		args    []string
+		message string
 	}{
 		{"", []string{"--source", "tape"}, "nothing is known of the source"},
 		{"", []string{"--nfs", "maybe"}, "want async or sync"},
@@ -53,15 +53,15 @@ func TestAdviceRefusesWhatItDoesNotKnow(t *testing.T) {
 		{`[{"colour": 1}]`, []string{"--rows", file}, "unknown field"},
 		{`[{"source": "hdd"}]`, []string{"--rows", file}, "row 1"},
 	} {
-		write(t, file, c.file)
-		r := newRig(t)
-		r.ends(fault.ExitCode(fault.New(fault.Invalid, "")), append([]string{"advise"}, c.args...)...)
-		mustContain(t, r.stderr(), c.says)
+		writeText(t, file, c.file)
+		r := newTestProgram(t)
+		r.mustExit(fault.ExitCode(fault.New(fault.Invalid, "")), append([]string{"advise"}, c.args...)...)
+		mustContain(t, r.stderr(), c.message)
 	}
-	newRig(t).ends(fault.ExitCode(fault.New(fault.NotFound, "")), "advise", "--rows", filepath.Join(t.TempDir(), "none"))
+	newTestProgram(t).mustExit(fault.ExitCode(fault.New(fault.NotFound, "")), "advise", "--rows", filepath.Join(t.TempDir(), "none"))
 }
 
-func write(t *testing.T, path, text string) {
+func writeText(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

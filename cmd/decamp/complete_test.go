@@ -16,38 +16,38 @@ import (
 	"github.com/decamp/decamp/internal/lab/pve"
 )
 
-// completes returns the words of a completion, and checks that nothing is printed on the standard error.
-func (r *rig) completes(args ...string) string {
+// completedWords returns the words of a completion. It fails the test if the completion prints to standard error.
+func (r *testProgram) completedWords(args ...string) string {
 	r.t.Helper()
 	r.out.Reset()
 	before := len(r.stderr())
 	r.run(r.t.Context(), append([]string{"__complete"}, append(args[:1:1], append([]string{"--state", r.state}, args[1:]...)...)...))
-	words, ok := strings.CutSuffix(r.out.String(), ":4\n") // no file names
+	words, ok := strings.CutSuffix(r.out.String(), ":4\n") // without file names
 	if !ok {
-		words, ok = strings.CutSuffix(words, ":6\n") // and no space after a word
+		words, ok = strings.CutSuffix(words, ":6\n") // and without a space after a word
 	}
-	said := strings.ReplaceAll(r.stderr()[before:], "ShellCompDirectiveNoSpace, ", "")
-	if said = strings.ReplaceAll(said, "Completion ended with directive: ShellCompDirectiveNoFileComp\n", ""); !ok || said != "" {
-		r.t.Errorf("%q: %q, standard error %q", args, r.out, said)
+	stderr := strings.ReplaceAll(r.stderr()[before:], "ShellCompDirectiveNoSpace, ", "")
+	if stderr = strings.ReplaceAll(stderr, "Completion ended with directive: ShellCompDirectiveNoFileComp\n", ""); !ok || stderr != "" {
+		r.t.Errorf("%q: %q, standard error %q", args, r.out, stderr)
 	}
 	return strings.Join(strings.Fields(words), " ")
 }
 
-func TestCompletionKnowsSourcesAndVMs(t *testing.T) {
-	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01"), small("web02"), small("$(touch /tmp/x)")}})
+func TestCompletionOfSourcesAndVMs(t *testing.T) {
+	c := newLabProgram(t, lab.Config{VMs: []lab.VM{smallVM("web01"), smallVM("web02"), smallVM("$(touch /tmp/x)")}})
 	file := c.vars["DECAMP_PASSWORD_FILE"]
-	c.words = func() *complete.Cache { // a busy machine is slower than the limit
+	c.words = func() *complete.Cache { // without a time limit, because a busy machine is slow
 		return &complete.Cache{Dir: c.cache, Now: time.Now, After: func(time.Duration) <-chan time.Time { return nil }}
 	}
-	if got := c.completes("migrate", c.url(), ""); got != "" {
-		t.Errorf("a host whose certificate is not known: %q", got)
+	if got := c.completedWords("migrate", c.url(), ""); got != "" {
+		t.Errorf("a host with an unknown certificate: %q", got)
 	}
 	c.cache, c.assembler.State = t.TempDir(), c.state
-	if code := c.do("doctor", c.url(), "--short"); code == 4 { // makes the certificate known
+	if code := c.runArgs("doctor", c.url(), "--short"); code == 4 { // stores the certificate
 		t.Fatal(c.stderr())
 	}
 	c.vars["DECAMP_PASSWORD_FILE"] = ""
-	if got := c.completes("ls", c.url(), ""); got != "" {
+	if got := c.completedWords("ls", c.url(), ""); got != "" {
 		t.Errorf("without a password: %q", got)
 	}
 	c.cache = t.TempDir()
@@ -61,17 +61,17 @@ func TestCompletionKnowsSourcesAndVMs(t *testing.T) {
 		{"web02", []string{"ls", c.url(), "web02"}}, // from the cache
 		{"vm-12 web01 web02", []string{"doctor", c.url(), "web01", ""}},
 		{"datastore:datastore1/vms datastore:datastore1@" + c.lab.Addr() + "/vms", []string{"limits", "data"}},
-		{"", []string{"watch", ""}}, // without a database, and none is created
+		{"", []string{"watch", ""}}, // without a database; the completion creates none
 	} {
-		got := c.completes(arg.args...)
+		got := c.completedWords(arg.args...)
 		if arg.want = strings.Replace(arg.want, "vm-12", refIn(got), 1); got != arg.want {
 			t.Errorf("%q: %q, want %q", arg.args, got, arg.want)
 		}
 	}
 }
 
-func TestCompletionKnowsTargets(t *testing.T) {
-	r := newRig(t)
+func TestCompletionOfTargets(t *testing.T) {
+	r := newTestProgram(t)
 	r.words = func() *complete.Cache {
 		return &complete.Cache{Dir: r.cache, Now: time.Now, After: func(time.Duration) <-chan time.Time { return nil }}
 	}
@@ -79,18 +79,18 @@ func TestCompletionKnowsTargets(t *testing.T) {
 	_, to := proxmoxNode(t, pve.Config{})
 	for _, command := range []string{"migrate esxi://root@esx1 web01", "doctor", "plan init esxi://root@esx1", "init"} {
 		args := append(strings.Fields(command), "--to")
-		if got := r.completes(append(args, "r")...); got != "rack" {
-			t.Errorf("%s: %q", command, got)
+		if got := r.completedWords(append(args, "r")...); got != "rack" {
+			t.Errorf("%s: got completions %q, want rack", command, got)
 		}
-		if got, want := r.completes(append(args, to+"&storage=lo")...), to+"&storage=local "+to+"&storage=local-lvm"; got != want {
+		if got, want := r.completedWords(append(args, to+"&storage=lo")...), to+"&storage=local "+to+"&storage=local-lvm"; got != want {
 			t.Errorf("%s: %q, want %q", command, got, want)
 		}
 	}
 }
 
-// A target has the characters : and =, after which readline completes, and those that a user quotes.
+// Bash completes targets, although readline breaks words at : and =, and users quote ? and &.
 func TestBashCompletesTargets(t *testing.T) {
-	r := newRig(t)
+	r := newTestProgram(t)
 	if code := r.run(t.Context(), []string{"completion", "bash"}); code != 0 {
 		t.Fatal(r.stderr())
 	}
@@ -120,7 +120,7 @@ printf '%s ' "${COMPREPLY[@]}"
 	}
 }
 
-// fish and zsh load the scripts, send the words that were typed, and show the words that decamp returns.
+// fish and zsh load the scripts, call decamp with the typed words, and show the words that decamp returns.
 func TestFishAndZshComplete(t *testing.T) {
 	for shell, session := range map[string]string{
 		"fish": `source completion; complete -C "decamp status wave"`,
@@ -132,7 +132,7 @@ zpty -w -n user $'decamp status wave\t\t'
 zpty -r -m user seen '*wave-1*' && print -r -- "$seen"`,
 	} {
 		t.Run(shell, func(t *testing.T) {
-			r, dir := newRig(t), t.TempDir()
+			r, dir := newTestProgram(t), t.TempDir()
 			if code := r.run(t.Context(), []string{"completion", shell}); code != 0 {
 				t.Fatal(r.stderr())
 			}
@@ -144,7 +144,7 @@ zpty -r -m user seen '*wave-1*' && print -r -- "$seen"`,
 			cmd.Dir, cmd.Env = dir, []string{"HOME=" + dir, "PATH=" + dir + ":/usr/bin:/bin"}
 			var out []byte
 			var err error
-			inTime(t, shell, func() { out, err = cmd.CombinedOutput() })
+			runInTime(t, shell, func() { out, err = cmd.CombinedOutput() })
 			asked, _ := os.ReadFile(filepath.Join(dir, "asked")) // empty if decamp was not called
 			if err != nil || !strings.Contains(string(out), "wave-1") || !strings.HasPrefix(string(asked), "__complete status wave\n") {
 				t.Errorf("%v, decamp was called with %q:\n%s", err, asked, out)
@@ -153,7 +153,7 @@ zpty -r -m user seen '*wave-1*' && print -r -- "$seen"`,
 	}
 }
 
-// refIn returns the reference among words: that of the VM whose name a shell would run.
+// refIn returns the VM reference at the start of words. It is the completion of a name that a shell would execute.
 func refIn(words string) string {
 	first, _, _ := strings.Cut(words, " ")
 	if strings.HasPrefix(first, "vm-") {
@@ -162,8 +162,8 @@ func refIn(words string) string {
 	return "a reference"
 }
 
-func TestCompletionKnowsPlansAndTheirVMs(t *testing.T) {
-	r := newRig(t)
+func TestCompletionOfPlansAndVMs(t *testing.T) {
+	r := newTestProgram(t)
 	url, err := fileDatabase(r.state)
 	must(t, err)
 	db, err := fleetdb.Open(t.Context(), fleetdb.Config{URL: url})
@@ -179,43 +179,43 @@ func TestCompletionKnowsPlansAndTheirVMs(t *testing.T) {
 	}
 	for typed, want := range map[string]string{"": "wave-1 wave-2", "wave-1/": "wave-1/vm-8 wave-1/web01", "x": ""} {
 		for _, command := range []string{"status", "pause", "cancel", "rollback"} {
-			if got := r.completes(command, typed); got != want {
+			if got := r.completedWords(command, typed); got != want {
 				t.Errorf("%s %s: %q, want %q", command, typed, got, want)
 			}
 		}
 	}
-	if got := r.completes("watch", "wave-1/"); got != "" {
-		t.Errorf("watch follows plans, and completes %q", got)
+	if got := r.completedWords("watch", "wave-1/"); got != "" {
+		t.Errorf("watch accepts only plans, got %q", got)
 	}
 }
 
-// A host that accepts the connection and is silent costs the limit.
+// A completion waits for a host that does not respond no longer than its time limit.
 func TestCompletionDoesNotWaitForASilentHost(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer silent.Close()
-	r := newRig(t)
+	r := newTestProgram(t)
 	r.vars["DECAMP_PASSWORD_FILE"] = "/dev/null"
 	passed := make(chan time.Time, 1)
 	passed <- time.Now()
 	r.words = func() *complete.Cache {
 		return &complete.Cache{Dir: r.cache, Now: time.Now, After: func(time.Duration) <-chan time.Time { return passed }}
 	}
-	inTime(t, "the completion", func() {
-		if got := r.completes("migrate", "esxi://root@"+silent.Addr().String(), ""); got != "" {
-			t.Errorf("completed %q", got)
+	runInTime(t, "the completion", func() {
+		if got := r.completedWords("migrate", "esxi://root@"+silent.Addr().String(), ""); got != "" {
+			t.Errorf("got completions %q", got)
 		}
 	})
 }
 
-// inTime calls f, and fails if it does not return.
-func inTime(t *testing.T, what string, f func()) {
+// runInTime calls f, and fails the test if f does not return in time.
+func runInTime(t *testing.T, name string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() { defer close(done); f() }()
 	select {
 	case <-done:
 	case <-time.After(time.Minute):
-		t.Fatalf("%s does not return", what)
+		t.Fatalf("%s did not return", name)
 	}
 }

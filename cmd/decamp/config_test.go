@@ -11,7 +11,7 @@ import (
 )
 
 // writeSettings writes the user's config file.
-func (r *rig) writeSettings(text string) {
+func (r *testProgram) writeSettings(text string) {
 	r.t.Helper()
 	must(r.t, os.WriteFile(r.config.User, []byte(text), 0o600))
 }
@@ -19,29 +19,29 @@ func (r *rig) writeSettings(text string) {
 // The names of a source and a target replace a URL and a value of --to. A default applies to commands that
 // have the flag.
 func TestNamesInTheConfigFileReplaceURLs(t *testing.T) {
-	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01")}})
+	c := newLabProgram(t, lab.Config{VMs: []lab.VM{smallVM("web01")}})
 	c.vars["DECAMP_PASSWORD_FILE"] = ""
 	password := filepath.Join(t.TempDir(), "password")
 	must(t, os.WriteFile(password, []byte(c.lab.Password()+"\n"), 0o600))
 	c.writeSettings("sources:\n  lab: {url: '" + c.url() + "', fingerprint: '" + c.lab.Fingerprint() + "', passwordFile: " + password + "}\n" +
 		"targets: {store: 'dir:/srv/elsewhere'}\ndefaults: {name: wave-7}\n")
-	if code := c.rig.run(t.Context(), []string{"plan", "init", "lab", "--to", "store", "--state", c.assembler.State}); code != 0 {
+	if code := c.testProgram.run(t.Context(), []string{"plan", "init", "lab", "--to", "store", "--state", c.assembler.State}); code != 0 {
 		t.Fatalf("exit code %d: %s", code, c.stderr())
 	}
-	mustContain(t, c.rig.out.String(), c.url(), "to: [dir:/srv/elsewhere]", "name: wave-7", "web01")
+	mustContain(t, c.testProgram.out.String(), c.url(), "to: [dir:/srv/elsewhere]", "name: wave-7", "web01")
 
-	c.rig.out.Reset()
+	c.testProgram.out.Reset()
 	for _, words := range []string{"ls labb", "plan init lab --to stor", "status --server prod"} {
-		if code := c.rig.run(t.Context(), append(strings.Fields(words), "--state", c.assembler.State)); code != 2 {
+		if code := c.testProgram.run(t.Context(), append(strings.Fields(words), "--state", c.assembler.State)); code != 2 {
 			t.Errorf("%s: exit code %d", words, code)
 		}
 	}
 	mustContain(t, c.stderr(), `no source "labb"`, "did you mean lab?", `no target "stor"`, "did you mean store?", `no server "prod"`, "decamp server add prod URL")
 }
 
-// A mistake in a file stops commands before they do anything, except the commands that help to correct it.
+// All commands refuse an invalid config file, except those that help to correct it.
 func TestCommandsRefuseAConfigFileWithMistakes(t *testing.T) {
-	r := newRig(t)
+	r := newTestProgram(t)
 	r.writeSettings("targets:\n  store: dir:/x\n bad\n")
 	if code := r.run(t.Context(), []string{"runs", "--state", r.assembler.State}); code != 2 {
 		t.Errorf("exit code %d", code)
@@ -54,13 +54,13 @@ func TestCommandsRefuseAConfigFileWithMistakes(t *testing.T) {
 	}
 	must(t, os.Chmod(r.config.User, 0o666))
 	if code := r.run(t.Context(), []string{"config", "check"}); code != 4 {
-		t.Errorf("exit code %d of a file that others may write", code)
+		t.Errorf("exit code %d for a file that other users may write, want 4", code)
 	}
 	mustContain(t, r.stderr(), "chmod go-w "+r.config.User)
 }
 
 func TestConfigCheckTriesDefaults(t *testing.T) {
-	r := newRig(t)
+	r := newTestProgram(t)
 	r.writeSettings("defaults:\n  connections: many\n")
 	if code := r.run(t.Context(), []string{"config", "check"}); code != 2 {
 		t.Errorf("exit code %d", code)
@@ -74,7 +74,7 @@ func TestConfigCheckTriesDefaults(t *testing.T) {
 }
 
 func TestConfigShowNamesOrigins(t *testing.T) {
-	r := newRig(t)
+	r := newTestProgram(t)
 	r.config.System = filepath.Join(t.TempDir(), "system.yaml")
 	must(t, os.WriteFile(r.config.System, []byte("defaults: {transport: nfc}\ntargets: {a: 'dir:/x'}\n"), 0o600))
 	r.writeSettings("defaults:\n  transport: https\n")
@@ -97,6 +97,6 @@ func TestConfigShowNamesOrigins(t *testing.T) {
 	r.out.Reset()
 	r.run(t.Context(), []string{"config", "path"})
 	if r.out.String() != r.config.System+"\n"+r.config.User+"\n" {
-		t.Errorf("paths: %s", r.out)
+		t.Errorf("got paths %s", r.out)
 	}
 }

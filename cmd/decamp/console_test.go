@@ -19,8 +19,8 @@ import (
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
-// moved records a run of vm to a folder, and what is published there, if anything is.
-func (r *rig) moved(vm *inventory.VM, to string, record *dir.Record) journal.ID {
+// addRun creates a run of vm, and the record of the published VM if it is not nil.
+func (r *testProgram) addRun(vm *inventory.VM, to string, record *dir.Record) journal.ID {
 	r.t.Helper()
 	p, err := journal.NewStore(r.assembler.State).Create(journal.New(&url.URL{Scheme: "esxi", Host: "esx1"}, vm, to, "raw", "https", time.Now()))
 	if err != nil {
@@ -43,35 +43,35 @@ func (r *rig) moved(vm *inventory.VM, to string, record *dir.Record) journal.ID 
 	return p.ID
 }
 
-// User is refused a console is told why, and where to look.
-func TestConsolesThatAreRefused(t *testing.T) {
+// decamp console prints the reason and a remedy if it cannot attach.
+func TestConsoleIsRefused(t *testing.T) {
 	vm := &inventory.VM{Ref: "7", Name: "web01", UUID: "564d0000-0000-0000-0000-000000000001"}
 	other := *vm
 	other.Ref = "8"
 	delivered := &targets.Receipt{Platform: "libvirt", ID: "x", Name: "web01"}
 	for name, c := range map[string]struct {
-		to     string
-		record *dir.Record
-		kind   fault.Kind
-		says   []string
+		to       string
+		record   *dir.Record
+		kind     fault.Kind
+		messages []string
 	}{
 		"not published": {"dir:STAGE", nil, fault.NotFound, []string{"web01 is not published", "decamp runs"}},
-		"another's":     {"dir:STAGE", &dir.Record{Version: 1, Source: &other}, fault.Conflict, []string{"has another VM"}},
+		"other VM":      {"dir:STAGE", &dir.Record{Version: 1, Source: &other}, fault.Conflict, []string{"has another VM"}},
 		"a folder":      {"dir:STAGE", &dir.Record{Version: 1, Source: vm}, fault.Unsupported, []string{"virsh console web01"}},
 		"no libvirt": {"libvirt:qemu:///system?socket=/no/such/socket&staging=STAGE", &dir.Record{Version: 1, Source: vm, Delivered: delivered},
 			fault.Unreachable, []string{"systemctl start libvirtd"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			id := r.moved(vm, strings.ReplaceAll(c.to, "STAGE", t.TempDir()), c.record)
+			r := newTestProgram(t)
+			id := r.addRun(vm, strings.ReplaceAll(c.to, "STAGE", t.TempDir()), c.record)
 			if code := r.run(t.Context(), []string{"console", string(id), "--state", r.assembler.State}); code != fault.ExitCode(fault.New(c.kind, "")) {
-				t.Errorf("exit code %d", code)
+				t.Errorf("exit code %d, want that of %v", code, c.kind)
 			}
-			mustContain(t, r.stderr(), append(c.says, "Remedy: ")...)
+			mustContain(t, r.stderr(), append(c.messages, "Remedy: ")...)
 		})
 	}
 	for args, want := range map[string]string{"web09-000000": "list runs with decamp runs", "x --json": "run: decamp console --help", "no-plan/web01": "Remedy: "} {
-		r := newRig(t)
+		r := newTestProgram(t)
 		if code := r.run(t.Context(), append([]string{"console", "--state", r.assembler.State}, strings.Fields(args)...)); code == 0 {
 			t.Errorf("%s: exit code 0", args)
 		}
@@ -79,8 +79,8 @@ func TestConsolesThatAreRefused(t *testing.T) {
 	}
 }
 
-// What passes no consoles on has the command that its VMs are seen by.
-func TestConsolesThatAreElsewhere(t *testing.T) {
+// For a platform without console support, the remedy contains the command of the platform.
+func TestConsoleOfOtherPlatforms(t *testing.T) {
 	for _, c := range []struct {
 		to, id, want string
 	}{
@@ -91,22 +91,22 @@ func TestConsolesThatAreElsewhere(t *testing.T) {
 	} {
 		p := &dir.Published{Record: &dir.Record{Source: &inventory.VM{Name: "web01"}, Delivered: &targets.Receipt{ID: c.id, Name: "web01"}}}
 		if err := noConsole(p, planfile.Destination(c.to)); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), c.want) {
-			t.Errorf("%s: %v (%s)", c.to, err, fault.HintOf(err))
+			t.Errorf("%s: got %v (%s)", c.to, err, fault.HintOf(err))
 		}
 	}
 }
 
-// A VM of a plan is the run that moved it.
+// decamp console accepts a VM of a plan and uses the run of that VM.
 func TestConsoleOfAPlansVM(t *testing.T) {
 	two := servertest.VM("vm-2", "db1")
 	two.Runs = []string{"db1-1f", "db1-2e"}
 	none := servertest.VM("vm-3", "new1")
 	none.Runs = nil
-	c := waveOf(t, servertest.VM("vm-1", "web1"), two, none)
+	c := newWave(t, servertest.VM("vm-1", "web1"), two, none)
 	for name, want := range map[string]fault.Kind{"wave/web1": 0, "web1-1f": 0, "wave": fault.Invalid, "wave/db1": fault.Conflict, "wave/new1": fault.NotFound, "wave/x": fault.NotFound} {
 		id, err := server.ResolveRun(t.Context(), c, name)
 		if want == 0 && (err != nil || id != "web1-1f") || want != 0 && (!fault.Is(err, want) || fault.HintOf(err) == "") {
-			t.Errorf("%s: %q, %v (%s)", name, id, err, fault.HintOf(err))
+			t.Errorf("%s: got run %q, %v (%s)", name, id, err, fault.HintOf(err))
 		}
 	}
 }

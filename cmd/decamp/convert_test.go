@@ -24,26 +24,25 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// chain is a disk of three layers that has everything: data, zeros, an odd size, and a
-// part that came with a later layer.
-func chain(t *testing.T) *vmdktest.Disk {
+// newChain writes a disk of three layers with data, zeros, an odd size, and a part that a later layer adds.
+func newChain(t *testing.T) *vmdktest.Disk {
 	t.Helper()
-	return written(t, vmdktest.Chain{Seed: 1, Name: "web01", Layers: []vmdktest.Layer{
+	return writeChain(t, vmdktest.Chain{Seed: 1, Name: "web01", Layers: []vmdktest.Layer{
 		{Sectors: vmdktest.Odd, Data: 0.5},
 		{Format: vmdktest.SESparse, Data: 0.2, Zero: 0.1, Unmapped: 0.1, Run: 3},
 		{Format: vmdktest.SESparse, Sectors: vmdktest.Odd + 4096, Data: 0.1, Zero: 0.1, Run: 3},
 	}})
 }
 
-// stream is a disk as OVF exports hold it.
-func stream(t *testing.T) *vmdktest.Disk {
+// newStreamDisk writes a stream-optimized disk, as in OVF exports.
+func newStreamDisk(t *testing.T) *vmdktest.Disk {
 	t.Helper()
-	return written(t, vmdktest.Chain{Seed: 2, Name: "web01", Layers: []vmdktest.Layer{
+	return writeChain(t, vmdktest.Chain{Seed: 2, Name: "web01", Layers: []vmdktest.Layer{
 		{Format: vmdktest.Stream, Sectors: vmdktest.Odd, Data: 0.3, Run: 5},
 	}})
 }
 
-func written(t *testing.T, c vmdktest.Chain) *vmdktest.Disk {
+func writeChain(t *testing.T, c vmdktest.Chain) *vmdktest.Disk {
 	t.Helper()
 	d, err := c.Write(t.TempDir())
 	if err != nil {
@@ -52,16 +51,16 @@ func written(t *testing.T, c vmdktest.Chain) *vmdktest.Disk {
 	return d
 }
 
-// ends runs decamp and checks its exit code.
-func (r *rig) ends(code int, args ...string) {
+// mustExit runs decamp and checks its exit code.
+func (r *testProgram) mustExit(code int, args ...string) {
 	r.t.Helper()
 	if got := r.run(r.t.Context(), args); got != code {
 		r.t.Fatalf("decamp %s: exit code %d, want %d: %s%s", strings.Join(args, " "), got, code, r.stderr(), r.out)
 	}
 }
 
-// imageOf opens what was converted.
-func imageOf(t *testing.T, path string) disk.Source {
+// openImage opens a converted image.
+func openImage(t *testing.T, path string) disk.Source {
 	t.Helper()
 	var src disk.Source
 	var err error
@@ -77,11 +76,10 @@ func imageOf(t *testing.T, path string) disk.Source {
 	return src
 }
 
-// holds checks that the image is want, that its manifest is sealed, and that nothing
-// else is left.
-func holds(t *testing.T, path string, want *vmdktest.Overlay) {
+// wantImage checks the content of the image, that its manifest is sealed, and that no temporary files remain.
+func wantImage(t *testing.T, path string, want *vmdktest.Overlay) {
 	t.Helper()
-	if err := want.Compare(t.Context(), imageOf(t, path)); err != nil {
+	if err := want.Compare(t.Context(), openImage(t, path)); err != nil {
 		t.Error(err)
 	}
 	s, err := manifest.Load(path + ".manifest")
@@ -89,65 +87,65 @@ func holds(t *testing.T, path string, want *vmdktest.Overlay) {
 		t.Fatal(err)
 	}
 	if s.Info().Size != want.Size() {
-		t.Errorf("the manifest is of %v", s.Info())
+		t.Errorf("got manifest %v", s.Info())
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 	if left, _ := filepath.Glob(path + ".[pr]*"); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("temporary files remain: %v", left)
 	}
 }
 
 func TestConvertAChain(t *testing.T) {
-	d := chain(t)
+	d := newChain(t)
 	for _, name := range []string{"x.raw", "x.img", "x.qcow2"} {
 		out := filepath.Join(t.TempDir(), name)
-		r := newRig(t)
-		r.ends(0, "convert", d.Path(), out, "--sums")
-		holds(t, out, d.Want)
+		r := newTestProgram(t)
+		r.mustExit(0, "convert", d.Path(), out, "--sums")
+		wantImage(t, out, d.Want)
 		mustContain(t, r.out.String(), out, "root", "sha256", "the whole image, read from")
 		if r.stderr() != "writing "+out+" from its beginning\n" {
-			t.Errorf("said %q", r.stderr())
+			t.Errorf("got standard error %q", r.stderr())
 		}
 	}
 }
 
-// What convert makes of every flavour is what its generator says, and so what qemu-img
-// makes of it where qemu-img is right: vmdktest's own tests compare the two.
+// The content of each converted flavour is that of its generator. The tests of vmdktest compare the generator with
+// qemu-img.
 func TestConvertEveryFlavour(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	for i, recipe := range vmdktest.Recipes() {
 		if i%4 > 0 && !lane.Slow {
-			continue // package vmdk reads all of them
+			continue // the tests of package vmdk read all recipes
 		}
 		t.Run(recipe.Name, func(t *testing.T) {
 			t.Parallel()
-			d := written(t, recipe.Chain)
+			d := writeChain(t, recipe.Chain)
 			out := filepath.Join(t.TempDir(), "x.qcow2")
-			newRig(t).ends(0, "convert", d.Path(), out, "--no-verify")
-			holds(t, out, d.Want)
+			newTestProgram(t).mustExit(0, "convert", d.Path(), out, "--no-verify")
+			wantImage(t, out, d.Want)
 		})
 	}
 }
 
 func TestConvertTheStandardInput(t *testing.T) {
-	d := stream(t)
-	r := newRig(t)
+	d := newStreamDisk(t)
+	r := newTestProgram(t)
 	var err error
 	if r.in, err = os.Open(d.Path()); err != nil {
 		t.Fatal(err)
 	}
 	defer r.in.Close()
 	out := filepath.Join(t.TempDir(), "x.qcow2")
-	r.ends(0, "convert", "-", out)
-	holds(t, out, d.Want)
+	r.mustExit(0, "convert", "-", out)
+	wantImage(t, out, d.Want)
 }
 
-func TestConvertStopsWhileNobodyWritesTheStandardInput(t *testing.T) {
-	d := stream(t)
+func TestConvertStopsWhileStandardInputIsIdle(t *testing.T) {
+	d := newStreamDisk(t)
 	whole, err := os.ReadFile(d.Path())
 	if err != nil {
 		t.Fatal(err)
@@ -157,9 +155,9 @@ func TestConvertStopsWhileNobodyWritesTheStandardInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pipe.Close()
-	defer into.Close()           // after the command: until then the pipe stays open
-	go into.Write(whole[:1<<16]) // less than the pipe holds
-	r := newRig(t)
+	defer into.Close()           // after the command, so that the pipe stays open
+	go into.Write(whole[:1<<16]) // less than the capacity of the pipe
+	r := newTestProgram(t)
 	r.in = pipe
 	out := filepath.Join(t.TempDir(), "x.raw")
 	ctx, cancel := contextUntil(t, func() bool { return fileExists(out + ".partial") })
@@ -169,8 +167,8 @@ func TestConvertStopsWhileNobodyWritesTheStandardInput(t *testing.T) {
 	}
 }
 
-func TestConvertACutStreamPublishesNothing(t *testing.T) {
-	d := stream(t)
+func TestConvertTruncatedStreamPublishesNothing(t *testing.T) {
+	d := newStreamDisk(t)
 	st, err := os.Stat(d.Path())
 	if err != nil {
 		t.Fatal(err)
@@ -178,43 +176,43 @@ func TestConvertACutStreamPublishesNothing(t *testing.T) {
 	if err := os.Truncate(d.Path(), st.Size()/2); err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t)
+	r := newTestProgram(t)
 	if r.in, err = os.Open(d.Path()); err != nil {
 		t.Fatal(err)
 	}
 	defer r.in.Close()
 	out := filepath.Join(t.TempDir(), "x.raw")
-	r.ends(8, "convert", "-", out)
+	r.mustExit(8, "convert", "-", out)
 	if fileExists(out) || fileExists(out+".manifest") {
-		t.Error("an image of half a disk was published")
+		t.Error("an image of a truncated disk was published")
 	}
 }
 
 func TestVerifyAConvertedImage(t *testing.T) {
-	d := chain(t)
+	d := newChain(t)
 	for _, name := range []string{"x.raw", "x.qcow2"} {
 		out := filepath.Join(t.TempDir(), name)
-		newRig(t).ends(0, "convert", d.Path(), out)
-		r := newRig(t)
-		r.ends(0, "verify", out)
+		newTestProgram(t).mustExit(0, "convert", d.Path(), out)
+		r := newTestProgram(t)
+		r.mustExit(0, "verify", out)
 		mustContain(t, r.out.String(), name, "sha256", out+" is identical with the copied data.")
-		newRig(t).ends(2, "verify", out, "--spot", "1M", "--source", "esxi://root@h")
+		newTestProgram(t).mustExit(2, "verify", out, "--spot", "1M", "--source", "esxi://root@h")
 
 		info, err := os.Stat(out)
 		if err != nil {
 			t.Fatal(err)
 		}
 		overwriteMiB(t, out)
-		if err := os.Chtimes(out, info.ModTime(), info.ModTime()); err != nil { // as a storage that fails leaves them
+		if err := os.Chtimes(out, info.ModTime(), info.ModTime()); err != nil { // as after a storage failure
 			t.Fatal(err)
 		}
-		r = newRig(t)
-		r.ends(8, "verify", out)
+		r = newTestProgram(t)
+		r.mustExit(8, "verify", out)
 		mustContain(t, r.out.String(), "BAD")
 		if err := os.Remove(out + ".manifest"); err != nil {
 			t.Fatal(err)
 		}
-		newRig(t).ends(3, "verify", out)
+		newTestProgram(t).mustExit(3, "verify", out)
 	}
 }
 
@@ -234,27 +232,27 @@ func overwriteMiB(t *testing.T, path string) {
 	}
 }
 
-// What a VM that was started wrote to a converted image is not called corruption.
-func TestVerifyOfAConvertedImageThatWasWrittenTo(t *testing.T) {
-	d := chain(t)
+// decamp verify does not report the writes of a started VM as corruption.
+func TestVerifyDoesNotReportWritesAsCorruption(t *testing.T) {
+	d := newChain(t)
 	for _, name := range []string{"x.raw", "x.qcow2"} {
 		out := filepath.Join(t.TempDir(), name)
-		newRig(t).ends(0, "convert", d.Path(), out)
+		newTestProgram(t).mustExit(0, "convert", d.Path(), out)
 		overwriteMiB(t, out)
-		r := newRig(t)
-		r.ends(11, "verify", out)
+		r := newTestProgram(t)
+		r.mustExit(11, "verify", out)
 		mustContain(t, r.stderr(), "changed since it was published, as expected after a start")
 		if text := r.stderr() + r.out.String(); strings.Contains(text, "BAD") || strings.Contains(text, "again") {
-			t.Errorf("told %s", text)
+			t.Errorf("got output %s", text)
 		}
 	}
 }
 
 func TestConvertAsJSON(t *testing.T) {
-	d := chain(t)
-	r := newRig(t)
+	d := newChain(t)
+	r := newTestProgram(t)
 	out := filepath.Join(t.TempDir(), "x.qcow2")
-	r.ends(0, "convert", d.Path(), out, "--json")
+	r.mustExit(0, "convert", d.Path(), out, "--json")
 	lines := strings.Split(strings.TrimSpace(r.out.String()), "\n")
 	var got diskimage.Result
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &got); err != nil {
@@ -264,51 +262,51 @@ func TestConvertAsJSON(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	if r.stderr() != "" {
-		t.Errorf("wrote to the standard error: %s", r.stderr())
+		t.Errorf("got standard error %s", r.stderr())
 	}
 }
 
-func TestConvertNeverOverwritesUnasked(t *testing.T) {
-	d := chain(t)
+func TestConvertOverwritesOnlyWithForce(t *testing.T) {
+	d := newChain(t)
 	out := filepath.Join(t.TempDir(), "x.raw")
 	if err := os.WriteFile(out, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t)
-	r.ends(6, "convert", d.Path(), out)
+	r := newTestProgram(t)
+	r.mustExit(6, "convert", d.Path(), out)
 	mustContain(t, r.stderr(), "already exists", "--force")
 	if text, err := os.ReadFile(out); string(text) != "mine" {
-		t.Fatalf("it holds %d bytes now, %v", len(text), err)
+		t.Fatalf("the file has %d bytes now, %v", len(text), err)
 	}
-	r.ends(0, "convert", d.Path(), out, "--force", "--no-verify")
-	holds(t, out, d.Want)
+	r.mustExit(0, "convert", d.Path(), out, "--force", "--no-verify")
+	wantImage(t, out, d.Want)
 	mustContain(t, r.out.String(), "no, because of --no-verify")
 }
 
-// What an earlier attempt left is used if the disk is the same, and only then.
-func TestConvertGoesOn(t *testing.T) {
-	d := chain(t)
+// decamp convert resumes a partial image if the disk did not change. Otherwise it starts again.
+func TestConvertResumes(t *testing.T) {
+	d := newChain(t)
 	out := filepath.Join(t.TempDir(), "x.raw")
-	newRig(t).ends(0, "convert", d.Path(), out)
-	interrupt(t, out)
-	r := newRig(t)
-	r.ends(0, "convert", d.Path(), out)
-	holds(t, out, d.Want)
+	newTestProgram(t).mustExit(0, "convert", d.Path(), out)
+	makePartial(t, out)
+	r := newTestProgram(t)
+	r.mustExit(0, "convert", d.Path(), out)
+	wantImage(t, out, d.Want)
 	mustContain(t, r.stderr(), "with 6 of 9 chunks durable")
 
-	interrupt(t, out)
+	makePartial(t, out)
 	base := filepath.Join(d.Folder, "web01-flat.vmdk")
 	if err := os.Chtimes(base, time.Time{}, time.Unix(1e9, 0)); err != nil {
 		t.Fatal(err)
 	}
-	r = newRig(t)
-	r.ends(0, "convert", d.Path(), out)
-	holds(t, out, d.Want)
+	r = newTestProgram(t)
+	r.mustExit(0, "convert", d.Path(), out)
+	wantImage(t, out, d.Want)
 	mustContain(t, r.stderr(), "writing ", " again: ", "from its beginning")
 }
 
-// interrupt makes a finished image what it was when three chunks were missing.
-func interrupt(t *testing.T, out string) {
+// makePartial turns a finished image into a partial image without three chunks.
+func makePartial(t *testing.T, out string) {
 	t.Helper()
 	if err := errors.Join(os.Rename(out, out+".partial"), os.Rename(out+".manifest", out+".partial.manifest")); err != nil {
 		t.Fatal(err)
@@ -330,12 +328,11 @@ func interrupt(t *testing.T, out string) {
 	}
 }
 
-// A chunk that went wrong on the medium is found before the image gets its name, and
-// mended by the same command.
-func TestConvertFindsWhatWentWrongOnTheMedium(t *testing.T) {
-	d := chain(t)
+// decamp convert finds a corrupt chunk before it publishes the image. The same command repairs it.
+func TestConvertFindsCorruptChunks(t *testing.T) {
+	d := newChain(t)
 	out := filepath.Join(t.TempDir(), "x.raw")
-	newRig(t).ends(0, "convert", d.Path(), out)
+	newTestProgram(t).mustExit(0, "convert", d.Path(), out)
 	if err := errors.Join(os.Rename(out, out+".partial"), os.Rename(out+".manifest", out+".partial.manifest")); err != nil {
 		t.Fatal(err)
 	}
@@ -347,25 +344,25 @@ func TestConvertFindsWhatWentWrongOnTheMedium(t *testing.T) {
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t)
-	r.ends(8, "convert", d.Path(), out)
+	r := newTestProgram(t)
+	r.mustExit(8, "convert", d.Path(), out)
 	mustContain(t, r.stderr(), "at 5242880", "run the same command again")
 	if fileExists(out) {
-		t.Error("it was published all the same")
+		t.Error("the corrupt image was published")
 	}
-	r = newRig(t)
-	r.ends(0, "convert", d.Path(), out)
-	holds(t, out, d.Want)
+	r = newTestProgram(t)
+	r.mustExit(0, "convert", d.Path(), out)
+	wantImage(t, out, d.Want)
 	mustContain(t, r.stderr(), "with 8 of 9 chunks durable")
 }
 
 func TestConvertQCOW2AndRaw(t *testing.T) {
-	d := chain(t)
+	d := newChain(t)
 	dir := t.TempDir()
 	steps := []string{d.Path(), filepath.Join(dir, "a.qcow2"), filepath.Join(dir, "b.raw"), filepath.Join(dir, "c.qcow2")}
 	for i := range 3 {
-		newRig(t).ends(0, "convert", steps[i], steps[i+1])
-		holds(t, steps[i+1], d.Want)
+		newTestProgram(t).mustExit(0, "convert", steps[i], steps[i+1])
+		wantImage(t, steps[i+1], d.Want)
 	}
 	if _, err := exec.LookPath("qemu-img"); err != nil {
 		t.Fatal("qemu-img is not installed: run scripts/setup.sh")
@@ -375,8 +372,8 @@ func TestConvertQCOW2AndRaw(t *testing.T) {
 	}
 }
 
-func TestConvertAChainThatIsNotInOrder(t *testing.T) {
-	d := written(t, vmdktest.Chain{Seed: 4, Name: "web01", Layers: []vmdktest.Layer{
+func TestConvertChainWithMovedParent(t *testing.T) {
+	d := writeChain(t, vmdktest.Chain{Seed: 4, Name: "web01", Layers: []vmdktest.Layer{
 		{Sectors: vmdktest.Odd, Data: 0.5},
 		{Format: vmdktest.COWD, Data: 0.2, Run: 5, Text: vmdktest.Text{
 			Parent: "/vmfs/volumes/5f0c-11/base/web01.vmdk", ParentCID: "12345678",
@@ -389,18 +386,18 @@ func TestConvertAChainThatIsNotInOrder(t *testing.T) {
 		}
 	}
 	out := filepath.Join(t.TempDir(), "x.raw")
-	newRig(t).ends(3, "convert", d.Path(), out)
-	r := newRig(t)
-	r.ends(6, "convert", d.Path(), out, "--folder", elsewhere)
+	newTestProgram(t).mustExit(3, "convert", d.Path(), out)
+	r := newTestProgram(t)
+	r.mustExit(6, "convert", d.Path(), out, "--folder", elsewhere)
 	mustContain(t, r.stderr(), "12345678", "--ignore-cid")
-	r = newRig(t)
-	r.ends(0, "convert", d.Path(), out, "--folder", elsewhere, "--ignore-cid")
-	holds(t, out, d.Want)
+	r = newTestProgram(t)
+	r.mustExit(0, "convert", d.Path(), out, "--folder", elsewhere, "--ignore-cid")
+	wantImage(t, out, d.Want)
 	mustContain(t, r.stderr(), "Warning: ", "12345678")
 }
 
 func TestConvertRefuses(t *testing.T) {
-	d := chain(t)
+	d := newChain(t)
 	dir := t.TempDir()
 	out := filepath.Join(dir, "x.raw")
 	noise := filepath.Join(dir, "noise")
@@ -408,42 +405,42 @@ func TestConvertRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		name string
-		code int
-		args []string
-		says string
+		name    string
+		code    int
+		args    []string
+		message string
 	}{
 		{"no format", 2, []string{d.Path(), filepath.Join(dir, "x")}, "use --format"},
-		{"odd format", 2, []string{d.Path(), out, "--format", "vhd"}, "want raw or qcow2"},
-		{"odd kind", 2, []string{d.Path(), out, "--from", "vhd"}, "want vmdk, qcow2 or raw"},
+		{"invalid format", 2, []string{d.Path(), out, "--format", "vhd"}, "want raw or qcow2"},
+		{"invalid kind", 2, []string{d.Path(), out, "--from", "vhd"}, "want vmdk, qcow2 or raw"},
 		{"flags of files for a stream", 2, []string{"-", out, "--ignore-cid"}, "are not supported"},
-		{"sums of nothing", 2, []string{d.Path(), out, "--sums", "--no-verify"}, "exclude each other"},
+		{"sums without verification", 2, []string{d.Path(), out, "--sums", "--no-verify"}, "exclude each other"},
 		{"no such file", 3, []string{filepath.Join(dir, "gone.vmdk"), out}, "no such file"},
 		{"no such folder", 3, []string{d.Path(), filepath.Join(dir, "no", "x.raw")}, "mkdir -p"},
 		{"flat file", 2, []string{filepath.Join(d.Folder, "web01-flat.vmdk"), out}, "web01.vmdk"},
 		{"noise", 7, []string{noise, out}, "--from raw"},
-		{"onto itself", 2, []string{d.Path(), d.Path(), "--format", "raw", "--force"}, "is the input disk"},
+		{"same file", 2, []string{d.Path(), d.Path(), "--format", "raw", "--force"}, "is the input disk"},
 		{"a folder", 6, []string{d.Path(), dir, "--format", "raw", "--force"}, "is not a file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t)
-			r.ends(c.code, append([]string{"convert"}, c.args...)...)
-			mustContain(t, r.stderr(), c.says)
+			r := newTestProgram(t)
+			r.mustExit(c.code, append([]string{"convert"}, c.args...)...)
+			mustContain(t, r.stderr(), c.message)
 			if left, _ := filepath.Glob(out + "*"); len(left) > 0 {
-				t.Errorf("left behind: %v", left)
+				t.Errorf("temporary files remain: %v", left)
 			}
 		})
 	}
 }
 
 func TestInspectAChain(t *testing.T) {
-	d := chain(t)
-	r := newRig(t)
-	r.ends(0, "inspect", d.Path())
+	d := newChain(t)
+	r := newTestProgram(t)
+	r.mustExit(0, "inspect", d.Path())
 	golden(t, "testdata/inspect.txt", r.out.String())
 
-	r = newRig(t)
-	r.ends(0, "inspect", d.Path(), "--json")
+	r = newTestProgram(t)
+	r.mustExit(0, "inspect", d.Path(), "--json")
 	var got inspected
 	if err := json.Unmarshal(r.out.Bytes(), &got); err != nil {
 		t.Fatal(err)
@@ -453,30 +450,30 @@ func TestInspectAChain(t *testing.T) {
 	}
 	for _, l := range got.Layers {
 		if l.Usage.Data+l.Usage.Zero+l.Usage.Absent != l.Size {
-			t.Errorf("%s: %+v of %d bytes", l.Name, l.Usage, l.Size)
+			t.Errorf("layer %s: usage %+v of %d bytes", l.Name, l.Usage, l.Size)
 		}
 	}
 }
 
 func TestInspectImages(t *testing.T) {
-	d := chain(t)
+	d := newChain(t)
 	out := filepath.Join(t.TempDir(), "x.qcow2")
-	newRig(t).ends(0, "convert", d.Path(), out)
-	r := newRig(t)
-	r.ends(0, "inspect", out)
+	newTestProgram(t).mustExit(0, "convert", d.Path(), out)
+	r := newTestProgram(t)
+	r.mustExit(0, "inspect", out)
 	mustContain(t, r.out.String(), "x.qcow2: qcow2", "64 KiB  -    -       6.6 MiB  1.5 MiB")
 }
 
 func TestInspectShowsWarnings(t *testing.T) {
-	d := chain(t)
-	r := newRig(t)
-	r.ends(0, "inspect", filepath.Join(d.Folder, "web01-000002-sesparse.vmdk"))
+	d := newChain(t)
+	r := newTestProgram(t)
+	r.mustExit(0, "inspect", filepath.Join(d.Folder, "web01-000002-sesparse.vmdk"))
 	mustContain(t, r.out.String(), "Warnings", "has no descriptor")
-	r = newRig(t)
-	r.ends(2, "inspect", "-")
+	r = newTestProgram(t)
+	r.mustExit(2, "inspect", "-")
 }
 
-// contextUntil is canceled once cond holds.
+// contextUntil returns a context that is canceled when cond returns true.
 func contextUntil(t *testing.T, cond func() bool) (context.Context, func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -496,7 +493,7 @@ func fileExists(path string) bool {
 	return err == nil
 }
 
-// The disk is a file system without a table, as the tests of guest/ext have it.
+// decamp inspect --guest reads a disk with a file system and without a partition table.
 func TestInspectTheGuest(t *testing.T) {
 	packed, err := os.Open("../../internal/guest/ext/testdata/ext4.img.gz")
 	if err != nil {
@@ -515,20 +512,20 @@ func TestInspectTheGuest(t *testing.T) {
 	if err := os.WriteFile(disk, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t)
-	r.ends(0, "inspect", disk, "--guest")
+	r := newTestProgram(t)
+	r.mustExit(0, "inspect", disk, "--guest")
 	mustContain(t, r.out.String(), "Guest: Seed OS 3\n  will boot only with the compat profile: no kernel was found\n")
-	r = newRig(t)
-	r.ends(0, "inspect", disk, "--guest", "--json")
+	r = newTestProgram(t)
+	r.mustExit(0, "inspect", disk, "--guest", "--json")
 	var got inspected
 	if err := json.Unmarshal(r.out.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
 	if got.Guest == nil || got.Guest.OS.ID != "seed" || got.Guest.Linux == nil {
-		t.Errorf("%+v", got.Guest)
+		t.Errorf("got guest %+v", got.Guest)
 	}
-	r = newRig(t)
-	if r.ends(0, "inspect", disk); strings.Contains(r.out.String(), "Guest:") {
-		t.Error("the guest was looked into without being asked")
+	r = newTestProgram(t)
+	if r.mustExit(0, "inspect", disk); strings.Contains(r.out.String(), "Guest:") {
+		t.Error("decamp inspect reads the guest without --guest")
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestCommandsInTheDocsExist parses every command line in the code blocks of the documentation: the command, its
-// flags with their values, and the number of its arguments.
+// Each command line in the code blocks of the documentation has an existing command, valid flags and the right number
+// of arguments.
 func TestCommandsInTheDocsExist(t *testing.T) {
 	pages := []string{"../../README.md"}
 	err := filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
@@ -39,7 +39,7 @@ func TestCommandsInTheDocsExist(t *testing.T) {
 		}
 	}
 	if found < 60 {
-		t.Errorf("only %d command lines were found", found)
+		t.Errorf("found %d command lines, want at least 60", found)
 	}
 }
 
@@ -67,7 +67,7 @@ func commandLines(page string) (lines []string) {
 func parseCommand(t *testing.T, line string) error {
 	t.Helper()
 	words := shellWords(line)[1:]
-	root := newRoot(newRig(t).program)
+	root := newRoot(newTestProgram(t).program)
 	cmd, rest, err := root.Find(words)
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ func TestSizesAreShownInBinaryUnits(t *testing.T) {
 		8 << 30: "8 GiB", 3 << 40: "3 TiB", 2000 << 50: "2000 PiB",
 	} {
 		if got := units.Binary(n); got != want {
-			t.Errorf("size(%d) = %q, want %q", n, got, want)
+			t.Errorf("Binary(%d) = %q, want %q", n, got, want)
 		}
 	}
 }
@@ -38,7 +38,7 @@ func TestPercentIsWholeOnlyAtTheEnd(t *testing.T) {
 		want        string
 	}{{0, 10, "0 %"}, {6, 10, "60 %"}, {999_999, 1_000_000, "99 %"}, {10, 10, "100 %"}, {0, 0, "100 %"}} {
 		if got := units.Percent(c.part, c.whole); got != c.want {
-			t.Errorf("percent(%d, %d) = %q, want %q", c.part, c.whole, got, c.want)
+			t.Errorf("Percent(%d, %d) = %q, want %q", c.part, c.whole, got, c.want)
 		}
 	}
 }
@@ -60,7 +60,7 @@ func TestSpotFlag(t *testing.T) {
 	}
 }
 
-func TestPlainMakesNamesSafeToPrint(t *testing.T) {
+func TestPrintable(t *testing.T) {
 	if got := fault.Printable("a\x1b[31mb\nc\u202eВ Büro"); got != "a?[31mb?c?В Büro" {
 		t.Errorf("got %q", got)
 	}

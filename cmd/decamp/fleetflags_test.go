@@ -11,14 +11,14 @@ import (
 	"github.com/decamp/decamp/internal/server/servertest"
 )
 
-// waveOf returns a fleet with a plan of VMs.
-func waveOf(t *testing.T, vms ...fleetdb.VM) server.Control {
+// newWave returns a fleet with a plan of VMs.
+func newWave(t *testing.T, vms ...fleetdb.VM) server.Control {
 	t.Helper()
 	return servertest.Wave(t, limitWords, vms...)
 }
 
-func TestTheAuditTrailIsListed(t *testing.T) {
-	r := newRig(t)
+func TestAuditTrailIsListed(t *testing.T) {
+	r := newTestProgram(t)
 	for _, args := range [][]string{{"limits", "host:esx1/vms", "3"}, {"pause", "nothing/web1"}, {"audit"}} {
 		r.out.Reset()
 		r.run(t.Context(), append(args, "--state", r.assembler.State))
@@ -26,41 +26,41 @@ func TestTheAuditTrailIsListed(t *testing.T) {
 	mustContain(t, r.out.String(), "TIME", "set limit", "host:esx1/vms 3", localUser(), "local")
 }
 
-func TestAPlanIsShownWithoutWhatIsOfNoInterest(t *testing.T) {
-	r := newRig(t)
+func TestStatusLimitsWaitingVMs(t *testing.T) {
+	r := newTestProgram(t)
 	var vms []fleetdb.VM
 	for range maxWaiting + 5 {
 		vms = append(vms, servertest.VM("vm-"+string(rune('a'+len(vms))), "web"))
 	}
-	c := waveOf(t, vms...)
+	c := newWave(t, vms...)
 	if err := (&statusCommand{out: r.program.out}).statusOfPlan(t.Context(), c, "wave"); err != nil {
 		t.Fatal(err)
 	}
 	mustContain(t, r.out.String(), "Plan wave, listing: 15 VMs (15 queued)", "and 5 more that wait")
 	if n := strings.Count(r.out.String(), "queued"); n != maxWaiting+1 {
-		t.Errorf("%d VMs are shown in\n%s", n-1, r.out)
+		t.Errorf("got %d waiting VMs in the output:\n%s", n-1, r.out)
 	}
 }
 
 // Without a process that executes the plan, a command is queued, and the output names what executes it.
 func TestCommandsWithoutAProcessAreQueued(t *testing.T) {
-	c := waveOf(t, servertest.VM("vm-1", "web"), servertest.VM("vm-2", "db"))
-	for _, of := range []struct {
-		vm    string
-		order fleetdb.Command
-		words string
+	c := newWave(t, servertest.VM("vm-1", "web"), servertest.VM("vm-2", "db"))
+	for _, tt := range []struct {
+		vm      string
+		command fleetdb.Command
+		output  string
 	}{
 		{"vm-1", fleetdb.CutOver, ""}, // refused: the VM is not warm
 		{"vm-1", fleetdb.Pause, "wave/vm-1: paused: no further transfer begins"},
 		{"vm-1", fleetdb.GoOn, "wave/vm-1: resume is queued, because no decamp process executes the plan. Execute it with decamp plan run FILE, or with a server (decamp serve)."},
-		{"vm-2", fleetdb.Cancel, "wave/vm-2: canceled: "}, // at once, because it has not begun
+		{"vm-2", fleetdb.Cancel, "wave/vm-2: canceled: "}, // immediately, because the VM has not begun
 	} {
-		r := newRig(t)
-		err := sendCommand(t.Context(), r.program.out, c, "wave/"+of.vm, "wave", of.vm, of.order)
-		if (err != nil) != (of.words == "") {
-			t.Errorf("%s: %v", of.order, err)
+		r := newTestProgram(t)
+		err := sendCommand(t.Context(), r.program.out, c, "wave/"+tt.vm, "wave", tt.vm, tt.command)
+		if (err != nil) != (tt.output == "") {
+			t.Errorf("%s: %v", tt.command, err)
 		}
-		mustContain(t, r.out.String(), of.words)
+		mustContain(t, r.out.String(), tt.output)
 	}
 }
 
@@ -85,10 +85,10 @@ func (c *countingControl) VM(ctx context.Context, k fleetdb.Key) (fleetdb.VM, er
 	return c.Control.VM(ctx, k)
 }
 
-// A command reads only what its output contains.
-func TestCommandsReadOnlyWhatTheyPrint(t *testing.T) {
+// A command reads only the data that its output contains.
+func TestCommandsReadOnlyPrintedData(t *testing.T) {
 	for _, tt := range []struct {
-		order                fleetdb.Command
+		command              fleetdb.Command
 		json                 bool
 		workers, plans, more int // calls; one call of VM finds the VM for the command
 	}{
@@ -97,20 +97,20 @@ func TestCommandsReadOnlyWhatTheyPrint(t *testing.T) {
 		{fleetdb.Pause, true, 1, 0, 0},
 		{fleetdb.GoOn, true, 1, 0, 0},
 	} {
-		r := newRig(t)
+		r := newTestProgram(t)
 		r.program.out.json = tt.json
-		c := &countingControl{Control: waveOf(t, servertest.VM("vm-1", "web"))}
-		if err := sendCommand(t.Context(), r.program.out, c, "wave/vm-1", "wave", "vm-1", tt.order); err != nil {
+		c := &countingControl{Control: newWave(t, servertest.VM("vm-1", "web"))}
+		if err := sendCommand(t.Context(), r.program.out, c, "wave/vm-1", "wave", "vm-1", tt.command); err != nil {
 			t.Fatal(err)
 		}
 		if c.workers != tt.workers || c.plans != tt.plans || c.vms != 1+tt.more {
-			t.Errorf("%s, JSON %v: %d calls of Workers, %d of Plan, %d of VM", tt.order, tt.json, c.workers, c.plans, c.vms)
+			t.Errorf("%s, JSON %v: %d calls of Workers, %d of Plan, %d of VM", tt.command, tt.json, c.workers, c.plans, c.vms)
 		}
 	}
 }
 
-// A plan whose only canceled VMs were withdrawn has no error; other canceled VMs are one.
-func TestWithdrawnVMsAreNoError(t *testing.T) {
+// Canceled VMs are an error of the plan, except withdrawn VMs.
+func TestWithdrawnVMsCauseNoError(t *testing.T) {
 	p := fleetdb.Plan{Name: "wave", State: fleetdb.PlanEnded, Counts: fleetdb.Counts{fleetdb.Done: 1, fleetdb.Canceled: 2}}
 	if err := p.Err(2); err != nil {
 		t.Error(err)
@@ -120,9 +120,9 @@ func TestWithdrawnVMsAreNoError(t *testing.T) {
 	}
 }
 
-// A plan is dropped after its end only. The audit trail has both attempts.
+// decamp plan drop removes only a plan that has ended. The audit trail records each attempt.
 func TestPlanDrop(t *testing.T) {
-	r := newRig(t)
+	r := newTestProgram(t)
 	url, err := fileDatabase(r.assembler.State)
 	if err != nil {
 		t.Fatal(err)
@@ -137,11 +137,11 @@ func TestPlanDrop(t *testing.T) {
 	}
 	_, err = fleet.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: "version: 1\n# another\n"})
 	if hint := fault.HintOf(err); !strings.Contains(hint, "decamp plan drop wave") {
-		t.Errorf("another text: %v (%s)", err, hint)
+		t.Errorf("a plan with another text: %v (%s)", err, hint)
 	}
 	drop := []string{"plan", "drop", "wave", "--state", r.assembler.State}
 	if code := r.run(t.Context(), drop); code != 6 {
-		t.Errorf("exit code %d of a plan that has not ended", code)
+		t.Errorf("exit code %d for a plan that has not ended, want 6", code)
 	}
 	mustContain(t, r.stderr(), "plan wave is listing", "decamp cancel --state "+r.assembler.State+" wave")
 	if err := fleet.Plans.SetState(t.Context(), "wave", fleetdb.PlanEnded, nil); err != nil {
@@ -152,7 +152,7 @@ func TestPlanDrop(t *testing.T) {
 	}
 	mustContain(t, r.out.String(), "Plan wave is removed. Its migrated VMs are kept.")
 	if code := r.run(t.Context(), drop); code != 3 {
-		t.Errorf("exit code %d of a plan that does not exist", code)
+		t.Errorf("exit code %d for a plan that does not exist, want 3", code)
 	}
 	entries, err := fleet.Audit.List(t.Context(), 0, 10)
 	if err != nil || len(entries) < 3 || entries[len(entries)-1].Action != "drop a plan" || entries[len(entries)-1].On != "wave" || entries[len(entries)-1].User != localUser() {

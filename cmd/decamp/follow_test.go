@@ -17,14 +17,14 @@ import (
 	"github.com/decamp/decamp/test/pty"
 )
 
-// runningPlan is a plan whose VMs are copied. It ends when final is closed.
+// runningPlan is a plan with running VMs. It ends when final is closed.
 type runningPlan struct {
 	server.Control
 	vms   []fleetdb.VM
 	final chan struct{}
 }
 
-// newRunningPlan returns a plan of n VMs, which begin when it is followed.
+// newRunningPlan returns a plan of n VMs, which begin when a client follows the plan.
 func newRunningPlan(n int) *runningPlan {
 	p := &runningPlan{final: make(chan struct{})}
 	for i := range n {
@@ -60,15 +60,15 @@ func (p *runningPlan) Progress(context.Context, string) (all []fleetdb.Progress,
 	return all, nil
 }
 
-func (p *runningPlan) Follow(ctx context.Context, _ int64, tell func(fleetdb.Changes) error) error {
-	if err := tell(fleetdb.Changes{VMs: p.vms}); err != nil {
+func (p *runningPlan) Follow(ctx context.Context, _ int64, handle func(fleetdb.Changes) error) error {
+	if err := handle(fleetdb.Changes{VMs: p.vms}); err != nil {
 		return err
 	}
 	select {
 	case <-ctx.Done():
 		return fault.New(fault.Canceled, "wait for changes: %w", ctx.Err())
 	case <-p.final:
-		return tell(fleetdb.Changes{Plans: []fleetdb.Plan{{Name: "wave", State: fleetdb.PlanEnded}}})
+		return handle(fleetdb.Changes{Plans: []fleetdb.Plan{{Name: "wave", State: fleetdb.PlanEnded}}})
 	}
 }
 
@@ -82,7 +82,7 @@ func TestPlanShowsBarsOnATerminal(t *testing.T) {
 	mustContain(t, person.Seen(), "web00: begins", "web00: the copy begins", "web00 copy", "web09 copy", "] 25 %, 105 MB/s, 1m1s left",
 		"wave: 0 of 12 VMs done, 12 running, 0 waiting, 0 failed (2 without a bar)", "wave: 25 %, 24 GiB of 96 GiB, 1258 MB/s, 1m1s left")
 	if strings.Contains(person.Seen(), "web10 copy") {
-		t.Error("more than ten bars")
+		t.Error("got more than ten bars")
 	}
 	close(plan.final)
 	if err := <-done; err != nil {
@@ -92,19 +92,19 @@ func TestPlanShowsBarsOnATerminal(t *testing.T) {
 	person.Sees("after\r\n")
 }
 
-// Ctrl-C ends the command, and not the plan.
+// Ctrl-C ends the command, but not the plan.
 func TestStoppedFollowerReportsThatThePlanContinues(t *testing.T) {
-	r, plan := newRig(t), newRunningPlan(1)
+	r, plan := newTestProgram(t), newRunningPlan(1)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	err := followPlan(ctx, r.program.out, plan, "wave")
 	if !fault.Is(err, fault.Canceled) || err.Error() != "following plan wave was stopped; the plan continues" || !strings.Contains(fault.HintOf(err), "run the same command again") {
-		t.Errorf("%v; %s", err, fault.HintOf(err))
+		t.Errorf("got error %v; hint %s", err, fault.HintOf(err))
 	}
 	mustContain(t, r.stderr(), "web00: begins\nweb00: the copy begins\n")
 }
 
-// Until a VM is copied, a prompt for a password may be on the terminal: no bar covers it.
+// The command draws no bars before the first copy, because a password prompt may be on the terminal.
 func TestNoBarsBeforeTheFirstCopy(t *testing.T) {
 	person, plan := pty.New(t), newRunningPlan(1)
 	screen := terminal.NewScreen(person.Open())
@@ -125,8 +125,8 @@ func TestNoBarsBeforeTheFirstCopy(t *testing.T) {
 	w.bars.Close()
 }
 
-func TestSumsWithoutATerminalAreLines(t *testing.T) {
-	r, plan := newRig(t), newRunningPlan(2)
+func TestProgressTotalsWithoutTerminalAreLines(t *testing.T) {
+	r, plan := newTestProgram(t), newRunningPlan(2)
 	view, err := server.OpenPlanView(t.Context(), plan, "wave")
 	must(t, err)
 	view.Apply(fleetdb.Changes{VMs: plan.vms})

@@ -28,7 +28,7 @@ func runIn(t *testing.T, folder string, argv ...string) {
 	}
 }
 
-// rawDisk writes a disk of 3 MiB and returns what it holds.
+// rawDisk writes a disk of 3 MiB and returns its content.
 func rawDisk(t *testing.T, path string) []byte {
 	t.Helper()
 	b := make([]byte, 3<<20)
@@ -41,18 +41,18 @@ func rawDisk(t *testing.T, path string) []byte {
 	return b
 }
 
-// readsAs checks that the image that was converted holds want.
-func readsAs(t *testing.T, path string, want []byte) {
+// wantContent checks the content of a converted image.
+func wantContent(t *testing.T, path string, want []byte) {
 	t.Helper()
-	src := imageOf(t, path)
+	src := openImage(t, path)
 	got := make([]byte, src.Size())
 	if err := src.ReadAt(t.Context(), got, 0); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s has %d bytes, not the %d of the disk: %v", path, len(got), len(want), err)
+		t.Errorf("%s has %d bytes, want the %d bytes of the disk: %v", path, len(got), len(want), err)
 	}
 }
 
-// A qcow2 image or a VMDK may be named like a raw image, and the other way round.
-func TestContentDecidesWhatIsConverted(t *testing.T) {
+// decamp detects the format from the content, not from the file name.
+func TestConvertDetectsFormatByContent(t *testing.T) {
 	folder := t.TempDir()
 	want := rawDisk(t, filepath.Join(folder, "plain.raw"))
 	for _, c := range []struct{ name, format, options, warning string }{
@@ -65,28 +65,28 @@ func TestContentDecidesWhatIsConverted(t *testing.T) {
 	} {
 		runIn(t, folder, "qemu-img", "convert", "-f", "raw", "-O", c.format, "-o", c.options, "plain.raw", c.name)
 		in, out := filepath.Join(folder, c.name), filepath.Join(t.TempDir(), "out.raw")
-		r := newRig(t)
-		r.ends(0, "convert", in, out)
-		readsAs(t, out, want)
+		r := newTestProgram(t)
+		r.mustExit(0, "convert", in, out)
+		wantContent(t, out, want)
 		mustContain(t, r.stderr(), "Warning: "+in, c.warning)
-		r = newRig(t)
-		r.ends(0, "inspect", in)
+		r = newTestProgram(t)
+		r.mustExit(0, "inspect", in)
 		mustContain(t, r.out.String(), c.warning)
 
-		r = newRig(t)
-		r.ends(0, "convert", in, filepath.Join(t.TempDir(), "out.raw"), "--from", "raw")
+		r = newTestProgram(t)
+		r.mustExit(0, "convert", in, filepath.Join(t.TempDir(), "out.raw"), "--from", "raw")
 		mustContain(t, r.stderr(), "it is read as raw because of --from raw")
 	}
 }
 
-func TestFormatsOfOthersAreRefused(t *testing.T) {
+func TestConvertRefusesUnsupportedFormats(t *testing.T) {
 	folder := t.TempDir()
 	plain := rawDisk(t, filepath.Join(folder, "plain.raw"))
 	for _, format := range []string{"qcow", "qed", "vdi", "vhdx", "vpc", "parallels"} {
 		name := format + ".img"
 		runIn(t, folder, "qemu-img", "convert", "-f", "raw", "-O", format, "plain.raw", name)
-		r := newRig(t)
-		r.ends(7, "convert", filepath.Join(folder, name), filepath.Join(t.TempDir(), "out.raw"))
+		r := newTestProgram(t)
+		r.mustExit(7, "convert", filepath.Join(folder, name), filepath.Join(t.TempDir(), "out.raw"))
 		mustContain(t, r.stderr(), "does not read", "qemu-img convert -f "+format+" -O qcow2", name, "--from raw")
 	}
 	var packed bytes.Buffer
@@ -95,18 +95,18 @@ func TestFormatsOfOthersAreRefused(t *testing.T) {
 	if err := errors.Join(err, z.Close(), os.WriteFile(filepath.Join(folder, "disk.img"), packed.Bytes(), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t)
-	r.ends(7, "convert", filepath.Join(folder, "disk.img"), filepath.Join(t.TempDir(), "out.raw"))
+	r := newTestProgram(t)
+	r.mustExit(7, "convert", filepath.Join(folder, "disk.img"), filepath.Join(t.TempDir(), "out.raw"))
 	mustContain(t, r.stderr(), "gzip", "gunzip -k")
 	runIn(t, folder, "tar", "-cf", "web01.ova", "plain.raw")
-	r = newRig(t)
-	r.ends(7, "inspect", filepath.Join(folder, "web01.ova"))
+	r = newTestProgram(t)
+	r.mustExit(7, "inspect", filepath.Join(folder, "web01.ova"))
 	mustContain(t, r.stderr(), "tar", "OVA")
 }
 
-// hostile returns a disk whose guest has made it begin as a qcow2 image that stands on a secret
-// file of the machine, and shows that qemu-img would read the secret.
-func hostile(t *testing.T) []byte {
+// hostileDisk returns a disk that begins with a qcow2 header, whose backing file is a secret file of this machine. It
+// checks that qemu-img would read the secret.
+func hostileDisk(t *testing.T) []byte {
 	t.Helper()
 	folder := t.TempDir()
 	secret := filepath.Join(folder, "secret")
@@ -125,15 +125,15 @@ func hostile(t *testing.T) []byte {
 	}
 	runIn(t, folder, "qemu-img", "convert", "-O", "raw", "evil.raw", probed)
 	if stolen, err := os.ReadFile(probed); err != nil || !bytes.HasPrefix(stolen, []byte("secret! ")) {
-		t.Fatalf("the attack does not work where formats are guessed: %v", err)
+		t.Fatalf("qemu-img did not read the secret: %v", err)
 	}
 	return b
 }
 
-// The flat file of a VMDK, the raw image that is made of it, and every step with that: its bytes
-// are the guest's, and the format is decamp's to know.
-func TestGuestThatImitatesAnImageIsReadAsRaw(t *testing.T) {
-	want := hostile(t)
+// decamp reads the flat file of a VMDK, and the raw image converted from it, as raw, even if the guest wrote a qcow2
+// header.
+func TestGuestWithImageSignatureIsReadAsRaw(t *testing.T) {
+	want := hostileDisk(t)
 	folder := t.TempDir()
 	text := "# Disk DescriptorFile\nversion=1\nCID=12345678\nparentCID=ffffffff\ncreateType=\"vmfs\"\nRW 6144 VMFS \"web01-flat.vmdk\"\n"
 	for name, b := range map[string][]byte{"web01.vmdk": []byte(text), "web01-flat.vmdk": want} {
@@ -142,26 +142,26 @@ func TestGuestThatImitatesAnImageIsReadAsRaw(t *testing.T) {
 		}
 	}
 	raw := filepath.Join(folder, "web01.raw")
-	newRig(t).ends(0, "convert", filepath.Join(folder, "web01.vmdk"), raw)
-	readsAs(t, raw, want)
-	newRig(t).ends(0, "verify", raw)
+	newTestProgram(t).mustExit(0, "convert", filepath.Join(folder, "web01.vmdk"), raw)
+	wantContent(t, raw, want)
+	newTestProgram(t).mustExit(0, "verify", raw)
 
 	again := filepath.Join(folder, "web01.qcow2")
-	r := newRig(t)
-	r.ends(0, "convert", raw, again)
-	readsAs(t, again, want)
+	r := newTestProgram(t)
+	r.mustExit(0, "convert", raw, again)
+	wantContent(t, again, want)
 	mustContain(t, r.stderr(), "decamp wrote it as a raw image")
-	newRig(t).ends(0, "verify", again)
+	newTestProgram(t).mustExit(0, "verify", again)
 	if got := inspectedKind(t, raw); got != diskfile.Raw {
-		t.Errorf("%s is inspected as %s", raw, got)
+		t.Errorf("decamp inspect %s: got format %s", raw, got)
 	}
 }
 
-// inspectedKind returns the format that decamp inspect finds.
+// inspectedKind returns the format that decamp inspect prints.
 func inspectedKind(t *testing.T, path string) diskfile.Kind {
 	t.Helper()
-	r := newRig(t)
-	r.ends(0, "inspect", path, "--json")
+	r := newTestProgram(t)
+	r.mustExit(0, "inspect", path, "--json")
 	var got inspected
 	if err := json.Unmarshal(r.out.Bytes(), &got); err != nil {
 		t.Fatal(err)
@@ -169,8 +169,7 @@ func inspectedKind(t *testing.T, path string) diskfile.Kind {
 	return got.Kind
 }
 
-// The images of a migrated VM are what its vm.json lists, though a manifest is lost and the disk
-// was extended since.
+// The format of the image of a migrated VM is that in vm.json, even without a manifest and with another size.
 func TestImageOfAMigratedVMHasItsRecordedFormat(t *testing.T) {
 	folder := t.TempDir()
 	record, err := json.Marshal(dir.Record{Version: 1, Source: &inventory.VM{Name: "web01"}, Images: []dir.RecordedImage{
@@ -184,7 +183,7 @@ func TestImageOfAMigratedVMHasItsRecordedFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	raw := filepath.Join(folder, "web01-disk0.raw")
-	if err := os.WriteFile(raw, hostile(t), 0o600); err != nil {
+	if err := os.WriteFile(raw, hostileDisk(t), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	link := filepath.Join(t.TempDir(), "link.img")
@@ -193,29 +192,29 @@ func TestImageOfAMigratedVMHasItsRecordedFormat(t *testing.T) {
 	}
 	for _, path := range []string{raw, link} {
 		if got := inspectedKind(t, path); got != diskfile.Raw {
-			t.Errorf("%s is inspected as %s", path, got)
+			t.Errorf("decamp inspect %s: got format %s", path, got)
 		}
 	}
-	other := filepath.Join(folder, "other.raw") // is not listed
+	other := filepath.Join(folder, "other.raw") // not in vm.json
 	runIn(t, folder, "qemu-img", "create", "-q", "-f", "qcow2", "web01-disk1.qcow2", "1M")
 	runIn(t, folder, "cp", "web01-disk1.qcow2", other)
 	for _, path := range []string{other, filepath.Join(folder, "web01-disk1.qcow2")} {
 		if got := inspectedKind(t, path); got != diskfile.QCOW2 {
-			t.Errorf("%s is inspected as %s", path, got)
+			t.Errorf("decamp inspect %s: got format %s", path, got)
 		}
 	}
 }
 
-func TestVerifyNamesAnImageThatIsNone(t *testing.T) {
-	d := chain(t)
+func TestVerifyReportsInvalidImage(t *testing.T) {
+	d := newChain(t)
 	out := filepath.Join(t.TempDir(), "x.raw")
-	newRig(t).ends(0, "convert", d.Path(), out)
+	newTestProgram(t).mustExit(0, "convert", d.Path(), out)
 	if err := os.Truncate(out, d.Want.Size()-disk.SectorSize); err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t)
-	r.ends(8, "verify", out)
-	if said := r.stderr(); !strings.Contains(said, "neither its raw image nor a qcow2 image") || strings.Contains(said, "qemu-img") {
-		t.Errorf("said %q", said)
+	r := newTestProgram(t)
+	r.mustExit(8, "verify", out)
+	if got := r.stderr(); !strings.Contains(got, "neither its raw image nor a qcow2 image") || strings.Contains(got, "qemu-img") {
+		t.Errorf("got standard error %q", got)
 	}
 }

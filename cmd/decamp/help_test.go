@@ -9,13 +9,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestCommandReference keeps docs/commands.md what the help texts say; -update writes it.
+// docs/commands.md contains the help texts of all commands. The flag -update writes it.
 func TestCommandReference(t *testing.T) {
-	root := newRoot(newRig(t).program)
+	root := newRoot(newTestProgram(t).program)
 	var b strings.Builder
 	b.WriteString("# Commands\n\nMade from the help texts: `go test ./cmd/decamp -run CommandReference -update`.\n" +
 		"`decamp-lab`, the emulated ESXi, is another program: [its flags](lab.md#the-program).\n")
-	for _, cmd := range append([]*cobra.Command{root}, all(root)...) {
+	for _, cmd := range append([]*cobra.Command{root}, allCommands(root)...) {
 		writeReference(&b, cmd)
 	}
 	b.WriteString("\n## Help topics\n")
@@ -25,12 +25,12 @@ func TestCommandReference(t *testing.T) {
 	golden(t, filepath.Join("..", "..", "docs", "commands.md"), b.String())
 }
 
-// all lists the commands below cmd, each before its own.
-func all(cmd *cobra.Command) []*cobra.Command {
+// allCommands lists the commands below cmd, each before its subcommands.
+func allCommands(cmd *cobra.Command) []*cobra.Command {
 	var list []*cobra.Command
 	for _, c := range cmd.Commands() {
 		if !c.Hidden {
-			list = append(append(list, c), all(c)...)
+			list = append(append(list, c), allCommands(c)...)
 		}
 	}
 	return list
@@ -45,8 +45,8 @@ func writeReference(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// The list of topics is built when a help shows it: no command contains it from the start.
-func TestTopicsAreNotBuiltAtTheStart(t *testing.T) {
+// The list of topics is built when it is shown. No help text contains it at the start.
+func TestHelpTopicsAreBuiltOnDemand(t *testing.T) {
 	cmd := newHelp()
 	for _, topic := range helpTopics() {
 		if strings.Contains(cmd.Long+cmd.Example, topic.title) {
@@ -56,9 +56,9 @@ func TestTopicsAreNotBuiltAtTheStart(t *testing.T) {
 }
 
 func TestEveryCommandDocumentsItself(t *testing.T) {
-	for _, cmd := range all(newRoot(newRig(t).program)) {
+	for _, cmd := range allCommands(newRoot(newTestProgram(t).program)) {
 		if cmd.Short == "" || cmd.Long == "" || cmd.Annotations[exitNote] == "" {
-			t.Errorf("%s lacks a short text, a long text or exit codes", cmd.Name())
+			t.Errorf("%s has no short text, long text or exit codes", cmd.Name())
 		}
 		for line := range strings.Lines(cmd.Long + "\n" + cmd.Example) {
 			if len(strings.TrimRight(line, "\n")) > 96 {
@@ -68,10 +68,10 @@ func TestEveryCommandDocumentsItself(t *testing.T) {
 	}
 }
 
-func TestHelpIsTheSameByEveryDoor(t *testing.T) {
+func TestHelpFlags(t *testing.T) {
 	var first string
 	for _, args := range []string{"ls --help", "ls -h"} {
-		r := newRig(t)
+		r := newTestProgram(t)
 		if code := r.run(t.Context(), strings.Fields(args)); code != 0 {
 			t.Fatalf("%s: exit code %d: %s", args, code, r.stderr())
 		}
@@ -79,7 +79,7 @@ func TestHelpIsTheSameByEveryDoor(t *testing.T) {
 			first = r.out.String()
 		}
 		if r.out.String() != first {
-			t.Errorf("%s shows another help", args)
+			t.Errorf("%s prints another help text", args)
 		}
 	}
 	golden(t, "testdata/help-ls.txt", first)
@@ -87,7 +87,7 @@ func TestHelpIsTheSameByEveryDoor(t *testing.T) {
 
 func TestCompletionScripts(t *testing.T) {
 	for shell, word := range map[string]string{"bash": "__start_decamp", "zsh": "#compdef decamp", "fish": "complete -c decamp"} {
-		r := newRig(t)
+		r := newTestProgram(t)
 		if code := r.run(t.Context(), []string{"completion", shell}); code != 0 {
 			t.Fatalf("%s: exit code %d: %s", shell, code, r.stderr())
 		}
@@ -95,23 +95,23 @@ func TestCompletionScripts(t *testing.T) {
 	}
 }
 
-func TestCompletionOffersCommandsAndNoNames(t *testing.T) {
-	r := newRig(t)
+func TestCompletionWithoutVMNames(t *testing.T) {
+	r := newTestProgram(t)
 	r.run(t.Context(), []string{"__complete", "m"})
 	mustContain(t, r.out.String(), "migrate")
-	r = newRig(t)
+	r = newTestProgram(t)
 	r.run(t.Context(), []string{"__complete", "migrate", "esxi://root@192.0.2.1", ""})
 	if got := r.out.String(); got != ":4\n" { // ShellCompDirectiveNoFileComp
-		t.Errorf("completing a VM's name gave %q", got)
+		t.Errorf("completion of a VM name: got %q", got)
 	}
 }
 
-func TestCompletionKnowsTheWordsOfFlags(t *testing.T) {
+func TestCompletionOfFlagValues(t *testing.T) {
 	for flag, want := range map[string]string{"--format": "raw\nqcow2\n:4", "--domain-type": "kvm\nqemu\n:4", "--transport": "https\nnfc\nlanding\n:4"} {
-		r := newRig(t)
+		r := newTestProgram(t)
 		r.run(t.Context(), []string{"__complete", "migrate", flag, ""})
 		if !strings.HasPrefix(r.out.String(), want) {
-			t.Errorf("%s: %q", flag, r.out)
+			t.Errorf("completion of %s: got %q, want %q", flag, r.out, want)
 		}
 	}
 }
@@ -119,8 +119,8 @@ func TestCompletionKnowsTheWordsOfFlags(t *testing.T) {
 // The help of a command, without its flags, fits on a screen. Longer texts are help topics and pages of docs/.
 func TestHelpIsShort(t *testing.T) {
 	const maxLines, maxIntro = 40, 24
-	root := newRoot(newRig(t).program)
-	for _, cmd := range append([]*cobra.Command{root}, all(root)...) {
+	root := newRoot(newTestProgram(t).program)
+	for _, cmd := range append([]*cobra.Command{root}, allCommands(root)...) {
 		intro := 1 + strings.Count(cmd.Long, "\n")
 		lines := intro
 		for _, s := range helpSections(cmd) {
@@ -129,7 +129,7 @@ func TestHelpIsShort(t *testing.T) {
 			}
 		}
 		if cmd == root {
-			continue // lists all commands and topics
+			continue // the root lists all commands and topics
 		}
 		if lines > maxLines || intro > maxIntro {
 			t.Errorf("%s: %d lines without flags, %d of them the description; want at most %d and %d", cmd.CommandPath(), lines, intro, maxLines, maxIntro)
@@ -140,12 +140,12 @@ func TestHelpIsShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := 1 + strings.Count(migrate.Long, "\n"); n > 15 {
-		t.Errorf("the description of migrate has %d lines", n)
+		t.Errorf("the description of migrate has %d lines, want at most 15", n)
 	}
 	for _, g := range flagGroups {
 		for _, name := range g.flags {
 			if migrate.Flags().Lookup(name) == nil {
-				t.Errorf("migrate has no flag --%s, which %q lists", name, g.title)
+				t.Errorf("migrate has no flag --%s, but group %q lists it", name, g.title)
 			}
 		}
 	}
@@ -163,14 +163,14 @@ func TestHelpOfTopicsAndCommands(t *testing.T) {
 		"help help":           "Topics:",
 		"__complete help war": "warm",
 	} {
-		r := newRig(t)
+		r := newTestProgram(t)
 		if code := r.run(t.Context(), strings.Fields(args)); code != 0 {
 			t.Errorf("%s: exit code %d: %s", args, code, r.stderr())
 		}
 		mustContain(t, r.out.String(), want)
 	}
 	for args, want := range map[string]string{"help wram": "did you mean: decamp help warm", "help plan rum": "decamp help", "help xyzzy": "list them: decamp help"} {
-		r := newRig(t)
+		r := newTestProgram(t)
 		if code := r.run(t.Context(), strings.Fields(args)); code != 2 {
 			t.Errorf("%s: exit code %d", args, code)
 		}

@@ -15,17 +15,17 @@ import (
 	"github.com/decamp/decamp/test/pty"
 )
 
-// newInitClinic returns a clinic whose program has no password file, and the path of a plan file.
-func newInitClinic(t *testing.T) (c *clinic, plan, passwordFile string) {
+// newInitProgram returns a program with a lab and no password file, and the path of a plan file.
+func newInitProgram(t *testing.T) (c *labProgram, plan, passwordFile string) {
 	t.Helper()
-	c = newClinic(t, lab.Config{VMs: []lab.VM{small("web01"), small("db01")}})
+	c = newLabProgram(t, lab.Config{VMs: []lab.VM{smallVM("web01"), smallVM("db01")}})
 	passwordFile = c.vars[assemble.PasswordEnv]
 	delete(c.vars, assemble.PasswordEnv)
 	return c, filepath.Join(t.TempDir(), "plan.yaml"), passwordFile
 }
 
 // wantSetup checks the config file and the plan.
-func (c *clinic) wantSetup(plan string) {
+func (c *labProgram) wantSetup(plan string) {
 	c.t.Helper()
 	s, err := config.Load(c.config, nil)
 	if err != nil {
@@ -42,13 +42,13 @@ func (c *clinic) wantSetup(plan string) {
 
 // The user answers the questions, and corrects a wrong answer. The password is entered once.
 func TestInitAtATerminal(t *testing.T) {
-	c, plan, _ := newInitClinic(t)
+	c, plan, _ := newInitProgram(t)
 	user := pty.New(t)
 	user.Open() // the terminal stays open between the questions
 	c.terminal = func() (*terminal.Terminal, error) { return terminal.New(user.Open()), nil }
 	done := make(chan int, 1)
 	go func() {
-		done <- c.rig.run(t.Context(), []string{"init", "--plan", plan, "--state", c.assembler.State})
+		done <- c.testProgram.run(t.Context(), []string{"init", "--plan", plan, "--state", c.assembler.State})
 	}()
 	user.Sees("esxi://root@esx1.example.com: ")
 	user.Types("esx1\n")
@@ -68,11 +68,11 @@ func TestInitAtATerminal(t *testing.T) {
 	mustContain(t, c.stderr(), "checks passed", "Source 127.0.0.1 and target dir are in "+c.config.User, "decamp plan check --state "+c.assembler.State+" "+plan)
 	c.wantSetup(plan)
 
-	// again: the plan is not replaced without a confirmation
+	// a second run does not replace the plan without a confirmation
 	before, err := os.ReadFile(plan)
 	must(t, err)
 	go func() {
-		done <- c.rig.run(t.Context(), []string{"init", "--source", "127.0.0.1", "--to", "dir", "--plan", plan, "--state", c.assembler.State})
+		done <- c.testProgram.run(t.Context(), []string{"init", "--source", "127.0.0.1", "--to", "dir", "--plan", plan, "--state", c.assembler.State})
 	}()
 	user.Sees("Replace it? Type yes to continue: ")
 	user.Types("no\n")
@@ -85,56 +85,56 @@ func TestInitAtATerminal(t *testing.T) {
 }
 
 func TestInitWithFlags(t *testing.T) {
-	c, plan, password := newInitClinic(t)
+	c, plan, password := newInitProgram(t)
 	words := []string{"init", "--source", c.url(), "--to", "dir:" + c.to, "--plan", plan, "--password-file", password, "--json"}
-	if code := c.do(words...); code != 0 {
-		t.Fatalf("exit code %d: %s%s", code, c.stderr(), c.rig.out)
+	if code := c.runArgs(words...); code != 0 {
+		t.Fatalf("exit code %d: %s%s", code, c.stderr(), c.testProgram.out)
 	}
 	var got map[string]string
-	must(t, json.Unmarshal(c.rig.out.Bytes(), &got))
+	must(t, json.Unmarshal(c.testProgram.out.Bytes(), &got))
 	if got["source"] != "127.0.0.1" || got["target"] != "dir" || got["plan"] != plan || got["config"] != c.config.User {
 		t.Errorf("got %v", got)
 	}
 	c.wantSetup(plan)
 	s, err := config.Load(c.config, nil)
 	if err != nil || s.Sources["127.0.0.1"].PasswordFile != password || s.Sources["127.0.0.1"].Fingerprint != c.lab.Fingerprint() {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("got settings %+v, %v", s, err)
 	}
-	if code := c.rig.run(t.Context(), []string{"plan", "check", plan, "--state", c.assembler.State}); code != 0 {
+	if code := c.testProgram.run(t.Context(), []string{"plan", "check", plan, "--state", c.assembler.State}); code != 0 {
 		t.Errorf("exit code %d of a check of the plan: %s", code, c.stderr())
 	}
-	if code := c.do(words...); code != 6 {
-		t.Errorf("exit code %d of an existing plan", code)
+	if code := c.runArgs(words...); code != 6 {
+		t.Errorf("exit code %d for an existing plan, want 6", code)
 	}
-	if code := c.do(append(words, "--replace")...); code != 0 {
-		t.Errorf("exit code %d with --replace: %s", code, c.rig.out)
+	if code := c.runArgs(append(words, "--replace")...); code != 0 {
+		t.Errorf("exit code %d with --replace: %s", code, c.testProgram.out)
 	}
-	// another source of the same name
+	// another source with the same name
 	c.writeSettings("sources:\n  127.0.0.1: {url: 'esxi://other@127.0.0.1'}\n")
 	must(t, os.Remove(plan))
-	c.rig.out.Reset()
-	if code := c.do(words...); code != 6 || !strings.Contains(c.rig.out.String(), "source 127.0.0.1 exists") {
-		t.Errorf("exit code %d: %s", code, c.rig.out)
+	c.testProgram.out.Reset()
+	if code := c.runArgs(words...); code != 6 || !strings.Contains(c.testProgram.out.String(), "source 127.0.0.1 exists") {
+		t.Errorf("exit code %d: %s", code, c.testProgram.out)
 	}
 	if _, err := os.Stat(plan); err == nil {
-		t.Error("a plan is written although the config file is not")
+		t.Error("the plan exists, but the config file was not written")
 	}
 }
 
 func TestInitStopsWithoutAnswers(t *testing.T) {
-	c, plan, _ := newInitClinic(t)
-	if code := c.do("init", "--source", c.url(), "--plan", plan); code != 2 {
+	c, plan, _ := newInitProgram(t)
+	if code := c.runArgs("init", "--source", c.url(), "--plan", plan); code != 2 {
 		t.Errorf("exit code %d without a target", code)
 	}
 	mustContain(t, c.stderr(), "--to is missing", "decamp init --state "+c.assembler.State+" --source URL --to TARGET")
 	wrong := filepath.Join(t.TempDir(), "password")
 	must(t, os.WriteFile(wrong, []byte("wrong\n"), 0o600))
-	if code := c.do("init", "--source", c.url(), "--to", "dir:"+c.to, "--plan", plan, "--password-file", wrong); code != 4 {
-		t.Errorf("exit code %d of a wrong password: %s", code, c.stderr())
+	if code := c.runArgs("init", "--source", c.url(), "--to", "dir:"+c.to, "--plan", plan, "--password-file", wrong); code != 4 {
+		t.Errorf("exit code %d for a wrong password, want 4: %s", code, c.stderr())
 	}
 	for _, path := range []string{plan, c.config.User} {
 		if _, err := os.Stat(path); err == nil {
-			t.Errorf("%s is written after a refused login", path)
+			t.Errorf("%s exists after a refused login", path)
 		}
 	}
 }

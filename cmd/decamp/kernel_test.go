@@ -13,9 +13,9 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// A kernel that a plan names is looked for before anything is copied, where guests are changed.
-func TestPlansNameTheKernel(t *testing.T) {
-	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01"), small("web02")}})
+// decamp plan run checks the appliance kernel of a VM whose guest it changes before it copies a disk.
+func TestPlanKernelIsChecked(t *testing.T) {
+	c := newLabProgram(t, lab.Config{VMs: []lab.VM{smallVM("web01"), smallVM("web02")}})
 	gone := filepath.Join(t.TempDir(), "vmlinuz")
 	text := fmt.Sprintf("version: 1\nname: p\nsource: {url: %q, fingerprint: %q}\ndefaults: {to: [%q], applianceKernel: %s}\nvms:\n- {vm: web01, hardware: virtio}\n- {vm: web02}\n",
 		c.url(), c.lab.Fingerprint(), "dir:"+c.to, gone)
@@ -23,16 +23,16 @@ func TestPlansNameTheKernel(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", code, c.out, c.stderr())
 	}
 	if got := assemble.Moved(c.to); len(got) != 1 || got[0].Name != "web02" {
-		t.Errorf("moved: %+v", got)
+		t.Errorf("got published VMs %+v", got)
 	}
 	c.out.Reset()
 	_ = c.run(t.Context(), []string{"status", "p/web01", "--state", c.assembler.State})
 	mustContain(t, c.out.String(), "applianceKernel: ", gone)
 }
 
-// A rehearsal that nobody else carries out takes the kernel of the run.
-func TestRehearsalTakesTheRunsKernel(t *testing.T) {
-	r := newRig(t)
+// decamp rehearse without a worker uses the appliance kernel of the run.
+func TestRehearsalUsesKernelOfRun(t *testing.T) {
+	r := newTestProgram(t)
 	gone := filepath.Join(t.TempDir(), "vmlinuz")
 	w := &assemble.Parts{To: []*assemble.Destination{{To: "dir:/srv/vm"}}}
 	u, err := esx.ParseURL("esxi://root@esx1")
@@ -43,41 +43,41 @@ func TestRehearsalTakesTheRunsKernel(t *testing.T) {
 	w.Plan(&inventory.VM{Ref: "7", Name: "web01"}, assemble.Move{Options: planfile.Options{Hardware: "virtio", Mode: planfile.WarmMode, Kernel: planfile.Path(gone)}})
 	p := w.To[0].Plan
 	if p.Kernel != gone {
-		t.Errorf("the plan has %q", p.Kernel)
+		t.Errorf("got kernel %q in the journal plan", p.Kernel)
 	}
 	if _, err := journal.NewStore(r.assembler.State).Create(p); err != nil {
 		t.Fatal(err)
 	}
 	if code := r.run(t.Context(), []string{"rehearse", string(p.ID), "--state", r.assembler.State}); code == 0 {
-		t.Error("it boots without a kernel")
+		t.Error("the rehearsal succeeds without a kernel")
 	}
 	mustContain(t, r.stderr(), gone)
 	w.Plan(&inventory.VM{Ref: "7", Name: "web01"}, assemble.Move{Options: planfile.Options{Hardware: "compat", Kernel: planfile.Path(gone)}})
 	if k := w.To[0].Plan.Kernel; k != "" {
-		t.Errorf("a guest that is not changed needs no kernel: %q", k)
+		t.Errorf("got kernel %q for a guest that does not change, want none", k)
 	}
 }
 
-// What changes a guest is missed before anything is copied: a check of the plan notes it, as a worker may
-// be another machine, and a dry run refuses.
-func TestEngineIsMissedBeforehand(t *testing.T) {
-	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01"), small("web02")}})
+// decamp plan check only reports a missing engine on this machine, because a worker may be another machine. A dry
+// run of decamp migrate fails. Neither copies a disk.
+func TestMissingEngineIsReportedBeforeCopy(t *testing.T) {
+	c := newLabProgram(t, lab.Config{VMs: []lab.VM{smallVM("web01"), smallVM("web02")}})
 	gone := filepath.Join(t.TempDir(), "vmlinuz")
 	text := fmt.Sprintf("version: 1\nname: p\nsource: {url: %q, fingerprint: %q}\ndefaults: {to: [%q]}\nvms:\n- {vm: web01, hardware: virtio, applianceKernel: %s}\n- {vm: web02, hardware: virtio, engine: virt-v2v}\n",
 		c.url(), c.lab.Fingerprint(), "dir:"+c.to, gone)
 	path := writeFile(t, "plan.yaml", text)
 	t.Setenv("PATH", t.TempDir())
-	if code := c.do("plan", "check", path); code != 0 {
+	if code := c.runArgs("plan", "check", path); code != 0 {
 		t.Errorf("exit code %d: %s%s", code, c.out, c.stderr())
 	}
 	mustContain(t, c.out.String(), "on this machine: applianceKernel: ", gone, "on this machine: VM web02 cannot be converted by virt-v2v")
 	c.out.Reset()
 	dryRun := []string{"migrate", c.url(), "web02", "--to", "dir:" + c.to, "--hardware", "virtio", "--engine", "virt-v2v", "--dry-run"}
-	if code := c.do(dryRun...); code == 0 {
-		t.Errorf("nothing is missed: %s", c.out)
+	if code := c.runArgs(dryRun...); code == 0 {
+		t.Errorf("the engine is missing, but exit code 0: %s", c.out)
 	}
 	mustContain(t, c.stderr(), "cannot be converted by virt-v2v")
 	if got := assemble.Moved(c.to); len(got) != 0 {
-		t.Errorf("moved: %+v", got)
+		t.Errorf("got published VMs %+v", got)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble/land"
 )
 
-func TestEndSaysWhatIsLeft(t *testing.T) {
+func TestWriteLandEnd(t *testing.T) {
 	for _, tc := range []struct {
 		end  land.End
 		want []string

@@ -13,16 +13,16 @@ import (
 	"github.com/decamp/decamp/test/pty"
 )
 
-// A stored password is used by the commands that log in, until it is removed. It is in no output.
+// The commands use a stored password until the user removes it, and never print it.
 func TestAStoredPasswordIsUsed(t *testing.T) {
-	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01")}})
+	c := newLabProgram(t, lab.Config{VMs: []lab.VM{smallVM("web01")}})
 	secret := c.vars[assemble.PasswordEnv]
 	delete(c.vars, assemble.PasswordEnv)
 	c.vars["XDG_CONFIG_HOME"] = t.TempDir()
 	c.writeSettings("sources:\n  lab: {url: '" + c.url() + "', fingerprint: '" + c.lab.Fingerprint() + "'}\n")
 	run := func(want int, words ...string) {
 		t.Helper()
-		if code := c.rig.run(t.Context(), append(words, "--state", c.assembler.State)); code != want {
+		if code := c.testProgram.run(t.Context(), append(words, "--state", c.assembler.State)); code != want {
 			t.Errorf("%q: exit code %d, want %d: %s", words, code, want, c.stderr())
 		}
 	}
@@ -33,7 +33,7 @@ func TestAStoredPasswordIsUsed(t *testing.T) {
 	mustContain(t, c.stderr(), "no password for root@", "want keyring or file", `no source or server "nobody"`, "decamp login --state "+c.assembler.State+" NAME --store file")
 	run(0, "login", "lab", "--store", "file", "--secret-file", secret)
 	run(0, "ls", "lab")
-	mustContain(t, c.rig.out.String(), "web01")
+	mustContain(t, c.testProgram.out.String(), "web01")
 
 	stored := filepath.Join(c.vars["XDG_CONFIG_HOME"], "decamp", "credentials.json")
 	must(t, os.Chmod(stored, 0o644))
@@ -43,25 +43,25 @@ func TestAStoredPasswordIsUsed(t *testing.T) {
 	run(0, "logout", "lab")
 	run(3, "logout", "lab")
 	run(2, "ls", "lab")
-	if strings.Contains(c.stderr()+c.rig.out.String(), c.lab.Password()) {
+	if strings.Contains(c.stderr()+c.testProgram.out.String(), c.lab.Password()) {
 		t.Error("the password is in the output")
 	}
 }
 
 func TestAStoredTokenIsUsed(t *testing.T) {
-	s := newServerRig(t)
+	s := newServerProgram(t)
 	s.vars["XDG_CONFIG_HOME"] = t.TempDir()
-	if code, text := s.do("decamp server add prod " + s.fleet.URL + " --fingerprint " + s.fleet.Fingerprint); code != 0 {
+	if code, text := s.runLine("decamp server add prod " + s.fleet.URL + " --fingerprint " + s.fleet.Fingerprint); code != 0 {
 		t.Fatal(text)
 	}
-	if code, _ := s.do("decamp status --server prod"); code != 4 {
+	if code, _ := s.runLine("decamp status --server prod"); code != 4 {
 		t.Errorf("exit code %d without a token", code)
 	}
 	user := pty.New(t)
 	s.terminal = func() (*terminal.Terminal, error) { return terminal.New(user.Open()), nil }
 	done := make(chan int, 1)
 	go func() {
-		code, _ := s.do("decamp login prod --store file")
+		code, _ := s.runLine("decamp login prod --store file")
 		done <- code
 	}()
 	user.Sees("Token for " + s.fleet.URL + ": ")
@@ -69,7 +69,7 @@ func TestAStoredTokenIsUsed(t *testing.T) {
 	if code := <-done; code != 0 || strings.Contains(user.Seen(), s.fleet.Tokens[server.View]) {
 		t.Fatalf("exit code %d: %s%s", code, s.stderr(), user.Seen())
 	}
-	if code, text := s.do("decamp status --server " + s.fleet.URL + " --server-fingerprint " + s.fleet.Fingerprint); code != 0 {
+	if code, text := s.runLine("decamp status --server " + s.fleet.URL + " --server-fingerprint " + s.fleet.Fingerprint); code != 0 {
 		t.Error(text)
 	}
 }

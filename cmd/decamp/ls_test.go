@@ -10,8 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// loadContents reads testdata/contents.json: what ls --json prints is also what it is
-// drawn from here.
+// loadContents reads testdata/contents.json, which has the format of ls --json.
 func loadContents(t *testing.T) contents {
 	t.Helper()
 	text, err := os.ReadFile("testdata/contents.json")
@@ -44,13 +43,13 @@ func TestLsOneVM(t *testing.T) {
 	golden(t, "testdata/ls-vm.txt", out.String())
 }
 
-func TestLsOfNothingSaysWhy(t *testing.T) {
+func TestLsWithoutVMs(t *testing.T) {
 	var out bytes.Buffer
 	writeContents(&out, "esx1:443", contents{})
 	mustContain(t, out.String(), "No VMs", "privileges")
 }
 
-func TestWarningCodesBlockingOnesFirst(t *testing.T) {
+func TestWarningCodesListBlockingFirst(t *testing.T) {
 	got := warningCodes([]inventory.Warning{{Code: "vtpm"}, {Code: "rdm", Blocks: true}, {Code: "vtpm"}, {Code: "rdm", Blocks: true}})
 	if got != "rdm! vtpm" {
 		t.Errorf("got %q", got)
@@ -69,6 +68,6 @@ func TestTableAlignsByCharactersNotBytes(t *testing.T) {
 		t.Errorf("got:\n%swant:\n%s", out.String(), want)
 	}
 	if strings.Contains(out.String(), " \n") {
-		t.Error("blanks at the end of a line")
+		t.Error("a line ends with a blank")
 	}
 }

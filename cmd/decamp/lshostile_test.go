@@ -10,8 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory/inventorytest"
 )
 
-// TestHostileInventoryOnATerminal prints hostile VMs as ls does. No text leaves its line, moves the cursor or
-// turns the direction of writing.
+// The tables of decamp ls contain no text of an inventory that breaks a line, moves the cursor or changes the
+// direction of text.
 func TestHostileInventoryOnATerminal(t *testing.T) {
 	r := inventorytest.New(14)
 	for range inventorytest.Runs / 10 {
@@ -30,8 +30,8 @@ func TestHostileInventoryOnATerminal(t *testing.T) {
 		c.Datastores[0].RemoveInvalid()
 		var out bytes.Buffer
 		writeContents(&out, "esx1", c)
-		if lines := strings.Count(out.String(), "\n"); lines != 8 { // the source, a host, a datastore, two around the head, VMs
-			t.Fatalf("%d lines:\n%s", lines, &out)
+		if lines := strings.Count(out.String(), "\n"); lines != 8 { // source, host, datastore, two for the header, and 3 VMs
+			t.Fatalf("got %d lines, want 8:\n%s", lines, &out)
 		}
 		writeWarnings(&out, c.VMs)
 		if err := writeVM(&out, &vms[0]); err != nil {

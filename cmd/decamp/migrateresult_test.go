@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// Times of parallel workers are shares: their sums exceed the time of the stage.
-func TestStagesHaveShares(t *testing.T) {
+// The table shows the time of parallel workers as a share, because their sum exceeds the time of the stage.
+func TestStageTableShowsShares(t *testing.T) {
 	var out bytes.Buffer
 	writeStages(&out, []journal.StageTime{
 		{Name: "copy", Elapsed: 51 * time.Second, Bytes: 8 << 30, Read: 4 << 30, Working: time.Minute, Source: 13*time.Minute + 25*time.Second, Target: 5 * time.Second},
@@ -20,7 +20,7 @@ func TestStagesHaveShares(t *testing.T) {
 }
 
 func TestSimulationNamesItsAssumption(t *testing.T) {
-	r := newRig(t)
+	r := newTestProgram(t)
 	if err := writeSimulated(r.program.out, "plan.yaml", mover.Simulated{AssumedRate: mover.GuessedRate}); err != nil {
 		t.Fatal(err)
 	}

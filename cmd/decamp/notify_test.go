@@ -11,10 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/lab/executable"
 )
 
-// The notification file of the state directory makes plan run report what failed and the end of the plan,
-// before the command ends.
+// decamp plan run sends the notifications of failed VMs and of the end of the plan before it ends.
 func TestPlanRunSendsNotifications(t *testing.T) {
-	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01")}})
+	c := newLabProgram(t, lab.Config{VMs: []lab.VM{smallVM("web01")}})
 	folder := t.TempDir()
 	page := filepath.Join(folder, "page")
 	executable.Write(t, page, "#!/bin/sh\ncat >> "+folder+"/events\necho >> "+folder+"/events\n")
@@ -24,11 +23,11 @@ func TestPlanRunSendsNotifications(t *testing.T) {
 	}
 	plan := writeFile(t, "plan.yaml", fmt.Sprintf("version: 1\nname: p\nsource: {url: %q, fingerprint: %q}\ndefaults: {to: [%q]}\nvms: [{vm: web01}, {vm: gone1}]\n", c.url(), c.lab.Fingerprint(), "dir:"+c.to))
 	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.assembler.State}); code != 4 {
-		t.Errorf("commands are not permitted: exit code %d, %s", code, c.stderr())
+		t.Errorf("plan run without --allow-notify-commands: exit code %d, want 4: %s", code, c.stderr())
 	}
 	mustContain(t, c.stderr(), "--allow-notify-commands")
 	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.assembler.State, "--allow-notify-commands"}); code == 0 {
-		t.Errorf("a VM is missing: %s", c.out)
+		t.Errorf("a VM of the plan is missing, but exit code 0: %s", c.out)
 	}
 	events, err := os.ReadFile(filepath.Join(folder, "events"))
 	if err != nil {
@@ -36,13 +35,13 @@ func TestPlanRunSendsNotifications(t *testing.T) {
 	}
 	for _, want := range []string{`"kind":"vm-failed"`, `"vm":"gone1"`, `"kind":"plan-failed"`, `"vms":{"done":1,"failed":1}`} {
 		if strings.Count(string(events), want) != 1 {
-			t.Errorf("%s is not in the events once: %s", want, events)
+			t.Errorf("want %s once in the events: %s", want, events)
 		}
 	}
 }
 
 func TestNotifyTestSendsOrPrintsASample(t *testing.T) {
-	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01")}})
+	c := newLabProgram(t, lab.Config{VMs: []lab.VM{smallVM("web01")}})
 	received := filepath.Join(t.TempDir(), "event")
 	page := filepath.Join(t.TempDir(), "page")
 	executable.Write(t, page, "#!/bin/sh\ncat > "+received+"\n")
@@ -66,6 +65,6 @@ func TestNotifyTestSendsOrPrintsASample(t *testing.T) {
 		mustContain(t, c.out.String()+c.stderr(), each.want)
 	}
 	if text, err := os.ReadFile(received); err != nil || !strings.Contains(string(text), `"subject":"plan-done of sample-plan"`) {
-		t.Errorf("received %s, %v", text, err)
+		t.Errorf("the command received %s, %v", text, err)
 	}
 }

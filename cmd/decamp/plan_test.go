@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-func TestPlanNameIsOne(t *testing.T) {
+func TestPlanName(t *testing.T) {
 	for url, want := range map[string]string{
 		"esxi://root@esx1":                                 "esx1",
 		"vcenter://a@b.local@vc1.example.com:8443":         "vc1.example.com",
@@ -22,7 +22,7 @@ func TestPlanNameIsOne(t *testing.T) {
 		"esxi://root@" + strings.Repeat("long.", 30) + "x": strings.Repeat("long.", 12) + "lon",
 	} {
 		if got := planName(url, ""); got != want || !planfile.IsName(got) {
-			t.Errorf("a plan of %s is called %q, want %q", url, got, want)
+			t.Errorf("the plan of %s has name %q, want %q", url, got, want)
 		}
 	}
 	for selection, want := range map[string]string{
@@ -31,13 +31,13 @@ func TestPlanNameIsOne(t *testing.T) {
 		`name~"` + strings.Repeat("x", 99): "esx1-name-" + strings.Repeat("x", maxPlanName-10),
 	} {
 		if got := planName("esxi://root@esx1", selection); got != want || !planfile.IsName(got) {
-			t.Errorf("a plan of %s is called %q, want %q", selection, got, want)
+			t.Errorf("the plan of %s has name %q, want %q", selection, got, want)
 		}
 	}
 }
 
-// A VM's options of a plan are those that the flags with the same values give.
-func TestOptionsOfAPlanAreThoseOfTheFlags(t *testing.T) {
+// The options of a VM in a plan equal those of the flags with the same values.
+func TestPlanOptionsEqualFlags(t *testing.T) {
 	for text, flags := range map[string]string{
 		"": "",
 		`transport: nfc, mode: warm, powerOff: force, shutdownWait: 1m, connections: 3, nfc: {handles: 2, buffer: 128K, buffers: 5, network: vmk1, plain: true},
@@ -71,33 +71,33 @@ func TestOptionsOfAPlanAreThoseOfTheFlags(t *testing.T) {
 			t.Errorf("%s:\nflags %+v\nplan  %+v", flags, o.Options, want)
 		}
 		if int(o.SSH.Port) != f.Source.SSH.Port {
-			t.Errorf("port %d of SSH, in a plan %d", o.SSH.Port, f.Source.SSH.Port)
+			t.Errorf("SSH port: flags %d, plan %d", o.SSH.Port, f.Source.SSH.Port)
 		}
 	}
 }
 
-// keyByHand are the keys of planfile.Options that flags of other forms set, and the flags.
-var keyByHand = map[string]string{
+// flagOfKey contains the keys of planfile.Options whose flag has another form, with the flag.
+var flagOfKey = map[string]string{
 	"to": "to", "powerOff": "power-off", "mode": "warm", "warm.cutover": "cutover", "warm.bootTime": "boot-time", "spot.first": "spot", "spot.ranges": "spot", "spot.off": "spot",
 }
 
-// A key of a plan that no flag sets is forgotten, or is for plans only.
+// Each key of a VM in a plan has a flag, except the keys that are only for plans.
 func TestEveryKeyHasAFlag(t *testing.T) {
 	onlyInPlans := regexp.MustCompile(`^(priority|hooks\..*|warm\.window\..*)$`)
 	var o moveFlags
 	cmd := &cobra.Command{}
 	o.registerFlags(cmd)
-	flagOf := maps.Clone(keyByHand)
+	flags := maps.Clone(flagOfKey)
 	for _, f := range o.Flags() {
-		flagOf[f.Key] = f.Name
+		flags[f.Key] = f.Name
 	}
 	for _, key := range planfile.Keys() {
-		name, has := flagOf[key]
+		name, has := flags[key]
 		if has == onlyInPlans.MatchString(key) {
-			t.Errorf("key %s: it has the flag %q", key, name)
+			t.Errorf("key %s: got flag %q", key, name)
 		}
 		if has && cmd.Flags().Lookup(name) == nil {
-			t.Errorf("key %s: there is no flag --%s", key, name)
+			t.Errorf("key %s: the flag --%s does not exist", key, name)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// kindsOfVM are the VMs of TestCheckAndRunAgree, by what is special about them.
+// kindsOfVM contains the changes that make the VMs of TestPlanCheckMatchesPlanRun, by the name of the kind.
 var kindsOfVM = map[string]func(*lab.VM){
 	"off":         func(*lab.VM) {},
 	"on":          func(vm *lab.VM) { vm.PoweredOn = true },
@@ -35,7 +35,7 @@ func randomOptions(r *rand.Rand) string {
 			keys = append(keys, key+": "+values[i])
 		}
 	}
-	maybe("transport", "https", "nfc", "nfc") // warm VMs are read over NFC
+	maybe("transport", "https", "nfc", "nfc") // warm migrations use NFC
 	maybe("powerOff", "never", "guest", "force")
 	maybe("mode", "cold", "warm", "warm")
 	maybe("format", "raw", "qcow2")
@@ -43,12 +43,12 @@ func randomOptions(r *rand.Rand) string {
 	maybe("connections", "1", "3", "12")
 	maybe("spot", "{off: true}", "{first: 2M, ranges: 3}")
 	maybe("nfc", "{handles: 2}", "{buffer: 128K, buffers: 2}")
-	keys = append(keys, "warm: {cutover: 2026-01-01T00:00Z}") // is over: at once
+	keys = append(keys, "warm: {cutover: 2026-01-01T00:00Z}") // in the past: cut over at once
 	return strings.Join(keys, ", ")
 }
 
-// The check of a plan blocks a VM if and only if the run of the plan does not publish it, whatever its options are.
-func TestCheckAndRunAgree(t *testing.T) {
+// decamp plan check blocks a VM if and only if decamp plan run does not publish it, with any options.
+func TestPlanCheckMatchesPlanRun(t *testing.T) {
 	t.Parallel()
 	kinds := make([]string, 0, len(kindsOfVM))
 	for kind := range kindsOfVM {
@@ -63,15 +63,15 @@ func TestCheckAndRunAgree(t *testing.T) {
 		var entries strings.Builder
 		for i := range 2 * len(kinds) {
 			kind := kinds[i/2]
-			vm := small(fmt.Sprintf("%s-%d", kind, i%2))
+			vm := smallVM(fmt.Sprintf("%s-%d", kind, i%2))
 			kindsOfVM[kind](&vm)
 			cfg.VMs = append(cfg.VMs, vm)
 			fmt.Fprintf(&entries, "- {vm: %s, %s}\n", vm.Name, randomOptions(r))
 		}
-		c := newClinic(t, cfg)
+		c := newLabProgram(t, cfg)
 		plan := writeFile(t, "plan.yaml", fmt.Sprintf("version: 1\nname: p\nsource: {url: %q, fingerprint: %q}\ndefaults: {to: [%q]}\nvms:\n%s",
 			c.url(), c.lab.Fingerprint(), "dir:"+c.to, &entries))
-		_ = c.run(t.Context(), []string{"plan", "check", plan, "--json", "--state", c.assembler.State}) // its findings count
+		_ = c.run(t.Context(), []string{"plan", "check", plan, "--json", "--state", c.assembler.State}) // the test compares the findings
 		var report preflight.Report
 		if err := json.NewDecoder(strings.NewReader(c.out.String())).Decode(&report); err != nil {
 			t.Fatalf("%v: %s%s", err, c.out, c.stderr())
@@ -82,19 +82,19 @@ func TestCheckAndRunAgree(t *testing.T) {
 				blocks[f.VM] += f.Code + " "
 			}
 		}
-		_ = c.run(t.Context(), []string{"plan", "run", plan, "--state", c.assembler.State}) // VMs fail
+		_ = c.run(t.Context(), []string{"plan", "run", plan, "--state", c.assembler.State}) // some VMs fail
 		moved := map[string]bool{}
 		for _, vm := range assemble.Moved(c.to) {
 			moved[vm.Name] = true
 		}
 		for _, vm := range cfg.VMs {
 			if moved[vm.Name] == (blocks[vm.Name]+blocks[""] != "") {
-				t.Errorf("seed %d: %s is published: %v, and the check blocks it by %q:\n%s", seed, vm.Name, moved[vm.Name], blocks[vm.Name], &entries)
+				t.Errorf("seed %d: VM %s: published %v, blocking findings %q:\n%s", seed, vm.Name, moved[vm.Name], blocks[vm.Name], &entries)
 			}
 		}
 		blocked, published = blocked+len(blocks), published+len(moved)
 	}
 	if blocked < 2*seeds || published < 2*seeds {
-		t.Errorf("%d VMs are blocked and %d published: the test compares too little", blocked, published)
+		t.Errorf("%d VMs are blocked and %d are published: too few to compare", blocked, published)
 	}
 }

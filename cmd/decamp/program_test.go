@@ -21,27 +21,27 @@ import (
 	"github.com/decamp/decamp/internal/terminal"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
-// rig is a program with its streams in memory and nobody at the terminal.
-type rig struct {
+// testProgram is a program with streams in memory and without a terminal.
+type testProgram struct {
 	*program
 	t      *testing.T
 	out    *bytes.Buffer
 	screen *os.File
 	vars   map[string]string
-	cache  string // folder of words for completions
+	cache  string // folder of cached completions
 	state  string // state directory
 }
 
-func newRig(t *testing.T) *rig {
+func newTestProgram(t *testing.T) *testProgram {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	r := &rig{t: t, out: &bytes.Buffer{}, screen: f, vars: map[string]string{}, cache: t.TempDir()}
+	r := &testProgram{t: t, out: &bytes.Buffer{}, screen: f, vars: map[string]string{}, cache: t.TempDir()}
 	r.program = newProgram(f, r.out, terminal.NewScreen(f), func(name string) string { return r.vars[name] }, func() (*terminal.Terminal, error) { return nil, errors.New("no terminal") })
 	r.words = func() *complete.Cache { return &complete.Cache{Dir: r.cache, Now: time.Now, After: time.After} }
 	r.argv, r.state = []string{"decamp"}, t.TempDir()
@@ -51,10 +51,12 @@ func newRig(t *testing.T) *rig {
 }
 
 // run executes one command.
-func (r *rig) run(ctx context.Context, args []string) int { return runCommand(ctx, r.program, args) }
+func (r *testProgram) run(ctx context.Context, args []string) int {
+	return runCommand(ctx, r.program, args)
+}
 
-// stderr is what was written for eyes so far.
-func (r *rig) stderr() string {
+// stderr returns the text on standard error.
+func (r *testProgram) stderr() string {
 	r.t.Helper()
 	text, err := os.ReadFile(r.screen.Name())
 	if err != nil {
@@ -63,7 +65,7 @@ func (r *rig) stderr() string {
 	return string(text)
 }
 
-// golden compares got with testdata/name, or writes it with -update.
+// golden compares got with the file at path. With -update, it writes the file.
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
@@ -76,7 +78,7 @@ func golden(t *testing.T, path, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs (go test ./cmd/decamp -update writes it anew); got:\n%s", path, got)
+		t.Errorf("%s differs (go test ./cmd/decamp -update writes it); got:\n%s", path, got)
 	}
 }
 
@@ -84,43 +86,43 @@ func mustContain(t *testing.T, text string, words ...string) {
 	t.Helper()
 	for _, w := range words {
 		if !strings.Contains(text, w) {
-			t.Errorf("no %q in:\n%s", w, text)
+			t.Errorf("%q is missing in:\n%s", w, text)
 		}
 	}
 }
 
 func TestWrongUsageIsExitCode2WithARemedy(t *testing.T) {
-	for _, c := range []struct{ name, args, says, remedy string }{
+	for _, c := range []struct{ name, args, message, remedy string }{
 		{"unknown command", "migrat", `"migrat" is not a command`, "did you mean: decamp migrate"},
-		{"far from any command", "xyzzy", `"xyzzy" is not a command`, "run: decamp --help"},
+		{"unlike any command", "xyzzy", `"xyzzy" is not a command`, "run: decamp --help"},
 		{"unknown flag", "ls --bogus", "unknown flag: --bogus", "run: decamp ls --help"},
 		{"argument missing", "migrate esxi://root@h", "VM is missing", "run: decamp migrate --help"},
 		{"both missing", "migrate", "URL and VM is missing", "run: decamp migrate --help"},
-		{"one too many", "verify a b", `unexpected argument "b"`, "run: decamp verify --help"},
+		{"unexpected argument", "verify a b", `unexpected argument "b"`, "run: decamp verify --help"},
 		{"no target", "migrate esxi://root@h vm", "--to is missing", "run: decamp migrate --help"},
-		{"odd target", "migrate esxi://root@h vm --to /srv", "is not a destination", "write dir:/FOLDER"},
+		{"invalid target", "migrate esxi://root@h vm --to /srv", "is not a destination", "write dir:/FOLDER"},
 		{"one target twice", "migrate esxi://root@h vm --to dir:/x --to dir:/x/", "has the same folder", "run: decamp migrate --help"},
-		{"odd landing", "migrate esxi://root@h vm --to dir:/x --landing ram", "want tmpfs:SIZE", "--help"},
+		{"invalid landing", "migrate esxi://root@h vm --to dir:/x --landing ram", "want tmpfs:SIZE", "--help"},
 		{"landing over https", "migrate esxi://root@h vm --to dir:/x --landing tmpfs:1G --transport https", "requires --transport landing", "--help"},
 		{"landing without bounds", "migrate esxi://root@h vm --to dir:/x --landing tmpfs:9000T", "memory are available", "leave memory"},
 		{"nfc over https", "migrate esxi://root@h vm --to dir:/x --nfc-buffer 2M", "is for --transport nfc", "--help"},
-		{"odd nfc buffer", "migrate esxi://root@h vm --to dir:/x --transport nfc --nfc-buffer 100K", "multiple of 64K", "--help"},
+		{"invalid NFC buffer", "migrate esxi://root@h vm --to dir:/x --transport nfc --nfc-buffer 100K", "multiple of 64K", "--help"},
 		{"too much nfc", "migrate esxi://root@h vm --to dir:/x --transport nfc --nfc-buffer 2M --nfc-buffers 9", "at most 16M", "--help"},
 		{"too many handles", "migrate esxi://root@h vm --to dir:/x --transport nfc --nfc-handles 17", "want 1 to 16", "--help"},
-		{"odd format", "migrate esxi://root@h vm --to dir:/x --format vhd", "want raw or qcow2", "--help"},
-		{"boot of no warm run", "migrate esxi://root@h vm --to dir:/x --boot-time 90s", "requires --warm", "--help"},
-		{"odd boot", "migrate esxi://root@h vm --to dir:/x --warm --boot-time -1s", "want durations above 0", "--help"},
+		{"invalid format", "migrate esxi://root@h vm --to dir:/x --format vhd", "want raw or qcow2", "--help"},
+		{"boot time without warm", "migrate esxi://root@h vm --to dir:/x --boot-time 90s", "requires --warm", "--help"},
+		{"invalid boot time", "migrate esxi://root@h vm --to dir:/x --warm --boot-time -1s", "want durations above 0", "--help"},
 		{"force alone", "migrate esxi://root@h vm --to dir:/x --force", "requires --power-off", "--help"},
 		{"too many connections", "migrate esxi://root@h vm --to dir:/x --connections 99", "want 1 to 12", "--help"},
 		{"spot without source", "verify /x --spot 1M", "require each other", "--help"},
-		{"odd spot", "verify /x --spot 1M,many", "not a number of random chunks", "--help"},
+		{"invalid spot", "verify /x --spot 1M,many", "not a number of random chunks", "--help"},
 		{"unknown shell", "completion tcsh", "bash, zsh or fish", "--help"},
 		{"password in URL", "ls esxi://root:sesame@h", "contains a password", "--password-file"},
 		{"no such scheme", "ls http://h", "neither esxi nor vcenter", "esxi://root@HOST"},
 		{"unknown plan command", "plan chek x", `"chek" is not a command`, "decamp plan check"},
 		{"no plan", "plan check", "FILE is missing", "run: decamp plan check --help"},
-		{"plan to nowhere", "plan init esxi://root@h --to /srv", "is not a destination", "write dir:/FOLDER"},
-		{"odd plan name", "plan init esxi://root@h --name /x", "want letters, digits", "run: decamp plan init --help"},
+		{"plan with an invalid target", "plan init esxi://root@h --to /srv", "is not a destination", "write dir:/FOLDER"},
+		{"invalid plan name", "plan init esxi://root@h --name /x", "want letters, digits", "run: decamp plan init --help"},
 		{"serve without trials", "serve --trials 0", "--trials 0: want 1 or more", "run: decamp serve --help"},
 		{"worker without trials", "worker --join postgres://d@h/d --offer /x --trials 0", "--trials 0: want 1 or more", "run: decamp worker --help"},
 		{"plan without trials", "plan run x --trials 0", "--trials 0: want 1 or more", "run: decamp plan run --help"},
@@ -128,38 +130,38 @@ func TestWrongUsageIsExitCode2WithARemedy(t *testing.T) {
 		{"token that has expired", "token add x --ttl -1h", "--ttl -1h0m0s: want a time above 0", "run: decamp token add --help"},
 		{"trial without time", "trial /x --deadline 0", "--deadline 0s: want a time above 0", "run: decamp trial --help"},
 		{"rehearsal without time", "rehearse x --deadline 0", "--deadline 0s: want a time above 0", "run: decamp rehearse --help"},
-		{"odd selection", "plan init esxi://root@h --select name==x", "--select: column 5: == is not an operator", "write ="},
+		{"invalid selection", "plan init esxi://root@h --select name==x", "--select: column 5: == is not an operator", "write ="},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t)
+			r := newTestProgram(t)
 			if code := r.run(t.Context(), append(strings.Fields(c.args), "--state", r.assembler.State)); code != 2 {
 				t.Errorf("exit code %d, want 2", code)
 			}
-			mustContain(t, r.stderr(), "decamp: ", c.says, c.remedy)
+			mustContain(t, r.stderr(), "decamp: ", c.message, c.remedy)
 			if strings.Contains(r.stderr(), "sesame") {
-				t.Error("the password was repeated")
+				t.Error("the error contains the password")
 			}
 			if r.out.Len() > 0 {
-				t.Errorf("wrote to the standard output: %s", r.out)
+				t.Errorf("got standard output %s", r.out)
 			}
 		})
 	}
 }
 
 func TestErrorsAsJSON(t *testing.T) {
-	r := newRig(t)
+	r := newTestProgram(t)
 	r.run(t.Context(), []string{"ls", "--bogus", "--json"})
 	want := `{"error":{"kind":"invalid","message":"decamp ls: unknown flag: --bogus","remedy":"run: decamp ls --help"}}` + "\n"
 	if r.out.String() != want {
 		t.Errorf("got %swant %s", r.out, want)
 	}
 	if r.stderr() != "" {
-		t.Errorf("wrote to the standard error: %s", r.stderr())
+		t.Errorf("got standard error %s", r.stderr())
 	}
 }
 
 func TestJoinedErrorsStayOnOneLine(t *testing.T) {
-	r := newRig(t)
+	r := newTestProgram(t)
 	r.program.out.reportError(errors.Join(errors.New("first \x1b[2J"), errors.New("second")))
 	if got := r.stderr(); got != "decamp: first ?[2J; second\n" {
 		t.Errorf("got %q", got)
@@ -167,7 +169,7 @@ func TestJoinedErrorsStayOnOneLine(t *testing.T) {
 }
 
 func TestStateDirectory(t *testing.T) {
-	r := newRig(t)
+	r := newTestProgram(t)
 	r.assembler.State = ""
 	r.vars["HOME"] = "/home/ada"
 	want := "/home/ada/.local/state/decamp"
@@ -186,15 +188,15 @@ func TestVersion(t *testing.T) {
 		"--version":      build.Line("decamp"),
 		"version --json": fmt.Sprintf(`{"version":%q,"go":%q,"platform":%q}`+"\n", build.Version, build.Go, build.Platform),
 	} {
-		r := newRig(t)
+		r := newTestProgram(t)
 		if code := r.run(t.Context(), strings.Fields(args)); code != 0 || r.out.String() != want {
 			t.Errorf("%s: exit code %d, %q, want %q", args, code, r.out, want)
 		}
 	}
 }
 
-func TestLogFileHasWhatTheScreenHasNot(t *testing.T) {
-	r := newRig(t)
+func TestLogFileHasDebugMessages(t *testing.T) {
+	r := newTestProgram(t)
 	r.logFile, r.logFormat = filepath.Join(t.TempDir(), "log"), string(logging.Text)
 	stop, err := r.startLog()
 	if err != nil {
@@ -211,12 +213,12 @@ func TestLogFileHasWhatTheScreenHasNot(t *testing.T) {
 	}
 	mustContain(t, string(text), "quiet words", "loud words")
 	if got := r.stderr(); strings.Contains(got, "quiet") || !strings.Contains(got, "loud words") {
-		t.Errorf("screen has %q", got)
+		t.Errorf("got standard error %q", got)
 	}
 }
 
 func TestCommandIsQuotedForAShell(t *testing.T) {
-	r := newRig(t)
+	r := newTestProgram(t)
 	r.argv = []string{"decamp", "ls", "esxi://root@h", "it's; rm"}
 	want := `decamp ls esxi://root@h 'it'\''s; rm' --fingerprint AA:BB`
 	if got := r.assembler.Command("--fingerprint", "AA:BB"); got != want {
@@ -228,7 +230,7 @@ func TestCommandIsQuotedForAShell(t *testing.T) {
 	}
 }
 
-func TestArgumentIsNoFlag(t *testing.T) {
+func TestShellArgument(t *testing.T) {
 	for word, want := range map[string]string{"web01": "web01", "web 01": "'web 01'", "-rf": "-- -rf", "--json *": "-- '--json *'"} {
 		if got := shellArgument(word); got != want {
 			t.Errorf("%q: got %s, want %s", word, got, want)
@@ -236,29 +238,29 @@ func TestArgumentIsNoFlag(t *testing.T) {
 	}
 }
 
-// full is a standard output on a full disk.
-type full struct{}
+// fullWriter is an output on a full disk.
+type fullWriter struct{}
 
-func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+func (fullWriter) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-func TestResultsThatCannotBeWrittenAreAnError(t *testing.T) {
+func TestFailedWriteIsAnError(t *testing.T) {
 	for _, args := range []string{"runs", "version", "version --json", "completion zsh", "--help", "migrate --help"} {
-		r := newRig(t)
-		r.program.out.Writer = full{}
+		r := newTestProgram(t)
+		r.program.out.Writer = fullWriter{}
 		if code := r.run(t.Context(), append(strings.Fields(args), "--state", r.assembler.State)); code == 0 {
-			t.Errorf("decamp %s: exit code 0, and nothing was written", args)
+			t.Errorf("decamp %s: exit code 0, but the output could not be written", args)
 		}
 	}
 }
 
-func TestWarningsOfJSONAreInTheLog(t *testing.T) {
-	r := newRig(t)
+func TestJSONModeLogsWarnings(t *testing.T) {
+	r := newTestProgram(t)
 	var log strings.Builder
 	r.program.out.json = true
 	r.setLog(slog.New(slog.NewTextHandler(&log, nil)))
 	r.program.out.warn("mind the gap")
 	if r.stderr() != "" || !strings.Contains(log.String(), "mind the gap") {
-		t.Errorf("screen %q, log %q", r.stderr(), log.String())
+		t.Errorf("got standard error %q, log %q", r.stderr(), log.String())
 	}
 }
 

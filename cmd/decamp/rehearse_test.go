@@ -19,25 +19,25 @@ import (
 	"github.com/decamp/decamp/internal/terminal"
 )
 
-// replying is a fleet whose worker does at once what is asked of it.
-type replying struct {
+// replyingControl is a fleet that calls reply after each request of a rehearsal.
+type replyingControl struct {
 	server.Control
-	reply func(ask fleetdb.Rehearsal) error // right after it is asked
+	reply func(fleetdb.Rehearsal) error
 }
 
-func (c replying) Rehearse(ctx context.Context, k fleetdb.Key, ask fleetdb.Rehearsal) error {
-	if err := c.Control.Rehearse(ctx, k, ask); err != nil {
+func (c replyingControl) Rehearse(ctx context.Context, k fleetdb.Key, rehearsal fleetdb.Rehearsal) error {
+	if err := c.Control.Rehearse(ctx, k, rehearsal); err != nil {
 		return err
 	}
-	return c.reply(ask)
+	return c.reply(rehearsal)
 }
 
-// drivenWave is a fleet with a warm VM that worker w1 drives.
-func drivenWave(t *testing.T) (server.Control, *fleetdb.Database, fleetdb.Claim) {
+// newRunningWave returns a fleet with a warm VM that runs on worker w1.
+func newRunningWave(t *testing.T) (server.Control, *fleetdb.Database, fleetdb.Claim) {
 	t.Helper()
 	vm := servertest.VM("vm-1", "web1")
 	vm.Warm = true
-	c := waveOf(t, vm)
+	c := newWave(t, vm)
 	r := c.(server.Audited).Database
 	sched, err := r.Leases.Acquire(t.Context(), "scheduler", "s", time.Hour)
 	_, jerr := r.Workers.Join(t.Context(), fleetdb.Worker{Name: "w1", VMs: 1}, time.Hour)
@@ -48,8 +48,8 @@ func drivenWave(t *testing.T) (server.Control, *fleetdb.Database, fleetdb.Claim)
 	return c, r, fleetdb.Claim{Key: granted[0].Key, Worker: "w1", Epoch: granted[0].Epoch}
 }
 
-// quiet is a screen that nobody sees.
-func quiet(t *testing.T) *terminal.Screen {
+// newTestScreen returns a screen that is a file.
+func newTestScreen(t *testing.T) *terminal.Screen {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {
@@ -59,17 +59,17 @@ func quiet(t *testing.T) *terminal.Screen {
 	return terminal.NewScreen(f)
 }
 
-// rehearsalOn returns the command that rehearses with the streams of a program.
-func rehearsalOn(p *program) *rehearseCommand {
+// newRehearseCommand returns a rehearse command with the streams of p.
+func newRehearseCommand(p *program) *rehearseCommand {
 	return &rehearseCommand{out: p.out, assembler: p.assembler}
 }
 
-// What the worker says is shown, and is the exit code's; nothing stands afterwards.
-func TestAWorkersVerdictIsShown(t *testing.T) {
+// decamp rehearse prints the report of the worker. The verdict determines the exit code.
+func TestWorkerVerdictIsShown(t *testing.T) {
 	for name, test := range map[string]struct {
-		answer fleetdb.Rehearsed
+		result fleetdb.Rehearsed
 		kind   fault.Kind
-		shown  []string
+		output []string
 	}{
 		"booted": {fleetdb.Rehearsed{Report: json.RawMessage(`{"verdict":"booted","reason":"login:","accel":"tcg","serial":"/var/s.log"}`), Tail: "login:"}, 0,
 			[]string{"It booted", "serial port: /var/s.log", "on worker w1"}},
@@ -78,51 +78,52 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 		"failed": {fleetdb.Rehearsed{Failure: &fleetdb.Failure{Kind: "canceled", Text: "the cutover ended the rehearsal", Hint: "nothing"}}, fault.Canceled, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, r, claim := drivenWave(t)
+			c, r, claim := newRunningWave(t)
 			var out bytes.Buffer
-			a := newProgram(nil, &out, quiet(t), os.Getenv, terminal.Open)
+			a := newProgram(nil, &out, newTestScreen(t), os.Getenv, terminal.Open)
 			vm, err := r.VMs.Get(t.Context(), claim.Key)
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = rehearsalOn(a).rehearseVM(t.Context(), replying{c, func(ask fleetdb.Rehearsal) error {
-				test.answer.Rehearsal = ask
-				return r.Rehearsals.Answer(t.Context(), claim, test.answer)
+			err = newRehearseCommand(a).rehearseVM(t.Context(), replyingControl{c, func(rehearsal fleetdb.Rehearsal) error {
+				test.result.Rehearsal = rehearsal
+				return r.Rehearsals.Answer(t.Context(), claim, test.result)
 			}}, vm, fleetdb.Rehearsal{ID: "1"})
 			if (err != nil) != (name != "booted") || err != nil && (fault.KindOf(err) != test.kind || fault.HintOf(err) == "") {
-				t.Errorf("ends with %v", err)
+				t.Errorf("got error %v", err)
 			}
-			for _, words := range test.shown {
+			for _, words := range test.output {
 				if !strings.Contains(out.String(), words) {
-					t.Errorf("not shown: %q in %q", words, out.String())
+					t.Errorf("%q is missing in %q", words, out.String())
 				}
 			}
 			if strings.Contains(out.String(), "\x1b") {
-				t.Errorf("the terminal is told what the guest said: %q", out.String())
+				t.Errorf("the output contains an escape character of the guest: %q", out.String())
 			}
 		})
 	}
 }
 
-// User does not wait for the answer does not want it; and who waits hears that there will be none.
-func TestARehearsalThatNobodyWaitsForIsTakenBack(t *testing.T) {
-	c, r, claim := drivenWave(t)
+// The rehearsal is removed if the client stops waiting for it. A client that waits gets an error if the VM leaves its
+// worker.
+func TestAbandonedRehearsalIsRemoved(t *testing.T) {
+	c, r, claim := newRunningWave(t)
 	vm, err := r.VMs.Get(t.Context(), claim.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, interrupt := context.WithCancel(t.Context())
-	_, err = server.AwaitRehearsal(ctx, replying{c, func(fleetdb.Rehearsal) error {
+	_, err = server.AwaitRehearsal(ctx, replyingControl{c, func(fleetdb.Rehearsal) error {
 		interrupt()
 		return nil
 	}}, slog.New(slog.DiscardHandler), vm, fleetdb.Rehearsal{ID: "1"}, func() {})
 	if now, verr := r.VMs.Get(t.Context(), claim.Key); !errors.Is(err, context.Canceled) || verr != nil || now.Rehearse != nil {
-		t.Errorf("interrupted: %v; it stands: %+v, %v", err, now.Rehearse, verr)
+		t.Errorf("interrupted: error %v, rehearsal %+v, %v; want no rehearsal", err, now.Rehearse, verr)
 	}
-	_, err = server.AwaitRehearsal(t.Context(), replying{c, func(ask fleetdb.Rehearsal) error {
+	_, err = server.AwaitRehearsal(t.Context(), replyingControl{c, func(fleetdb.Rehearsal) error {
 		return r.Claims.Finish(t.Context(), claim, fleetdb.End{State: fleetdb.Queued})
 	}}, slog.New(slog.DiscardHandler), vm, fleetdb.Rehearsal{ID: "2"}, func() {})
 	if !fault.Is(err, fault.Canceled) || !strings.Contains(fault.HintOf(err), "decamp status wave") {
-		t.Errorf("its worker gave it back: %v", err)
+		t.Errorf("a VM that left its worker: %v", err)
 	}
 }

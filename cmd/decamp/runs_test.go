@@ -12,8 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-func TestRunsSayWhereTheyStand(t *testing.T) {
-	r := newRig(t)
+func TestRunsShowState(t *testing.T) {
+	r := newTestProgram(t)
 	r.run(t.Context(), []string{"runs", "--state", r.assembler.State})
 	mustContain(t, r.out.String(), "No runs in "+r.assembler.State)
 
@@ -46,6 +46,6 @@ func TestRunsSayWhereTheyStand(t *testing.T) {
 	r.run(t.Context(), []string{"runs", "--state", r.assembler.State, "--json"})
 	var got struct{ Runs []journal.Run }
 	if err := json.Unmarshal(r.out.Bytes(), &got); err != nil || len(got.Runs) != 1 || got.Runs[0].Failure.Kind != "full" {
-		t.Errorf("%v in %s", err, r.out)
+		t.Errorf("got %v, runs %s; want one that failed", err, r.out)
 	}
 }

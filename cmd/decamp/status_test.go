@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// planOf is a plan of n VMs, in the states of a night in which one host was lost.
-func planOf(n int) (p fleetdb.Plan, vms []fleetdb.VM, far []fleetdb.Progress, b admission.Snapshot) {
+// newPlanState returns a plan of n VMs in different states. Host esx3 is paused.
+func newPlanState(n int) (p fleetdb.Plan, vms []fleetdb.VM, far []fleetdb.Progress, b admission.Snapshot) {
 	at := time.Date(2026, 11, 22, 1, 4, 5, 0, time.UTC)
 	p = fleetdb.Plan{Name: "wave-1", State: fleetdb.PlanRunning, Counts: fleetdb.Counts{}}
 	lost := "host esx3 is paused, because several VMs failed there in a row; the next VM starts after 01:05:00 UTC: no route to host"
@@ -44,18 +44,18 @@ func planOf(n int) (p fleetdb.Plan, vms []fleetdb.VM, far []fleetdb.Progress, b 
 	return p, vms, far, b
 }
 
-// What status tells of a plan is a page, of however many VMs.
-func TestStatusIsAPage(t *testing.T) {
+// The output of decamp status fits on a page for any number of VMs.
+func TestStatusFitsOnAPage(t *testing.T) {
 	var out bytes.Buffer
 	for _, n := range []int{1, 10, 10_000} {
-		p, vms, far, b := planOf(n)
+		p, vms, far, b := newPlanState(n)
 		s := fleet.StatusOf(p, vms, far, b)
 		var more []string
 		s.VMs, more = selectVMs(s.VMs, maxFailed)
 		writeStatus(&output{Writer: &out}, s, more)
 		fmt.Fprintln(&out)
 	}
-	p, vms, far, b := planOf(10)
+	p, vms, far, b := newPlanState(10)
 	writeVMStatus(&output{Writer: &out}, fleet.StatusOf(p, vms, far, b).VMs[4])
 	golden(t, "testdata/status.txt", out.String())
 }

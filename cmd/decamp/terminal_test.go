@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/test/pty"
 )
 
-// terminalOf opens the near end, as terminal.Open opens /dev/tty.
+// terminalOf returns a function that opens the terminal of p, as terminal.Open opens /dev/tty.
 func terminalOf(p *pty.Person) func() (*terminal.Terminal, error) {
 	return func() (*terminal.Terminal, error) {
 		f, err := os.OpenFile(p.Near, os.O_RDWR|unix.O_NOCTTY, 0)
@@ -21,8 +21,8 @@ func terminalOf(p *pty.Person) func() (*terminal.Terminal, error) {
 	}
 }
 
-// answer runs f while the person waits for prompt and types.
-func answer(p *pty.Person, prompt, typed string, f func()) {
+// typeAnswer runs f. When the prompt appears, it types the text.
+func typeAnswer(p *pty.Person, prompt, typed string, f func()) {
 	done := make(chan struct{})
 	go func() { defer close(done); f() }()
 	p.Sees(prompt)
@@ -30,11 +30,11 @@ func answer(p *pty.Person, prompt, typed string, f func()) {
 	<-done
 }
 
-func TestPasswordIsAskedForWithoutEcho(t *testing.T) {
-	r, p := newRig(t), pty.New(t)
-	hold := p.Open() // keeps the near end there between two openings
+func TestPasswordPromptWithoutEcho(t *testing.T) {
+	r, p := newTestProgram(t), pty.New(t)
+	hold := p.Open() // keeps the terminal open
 	r.terminal = terminalOf(p)
-	answer(p, "Password for root@esx1: ", " open sesame \n", func() {
+	typeAnswer(p, "Password for root@esx1: ", " open sesame \n", func() {
 		if got, err := r.assembler.Password("root@esx1", "")(t.Context()); err != nil || got != " open sesame " {
 			t.Errorf("got %q, %v", got, err)
 		}
@@ -45,17 +45,17 @@ func TestPasswordIsAskedForWithoutEcho(t *testing.T) {
 		t.Errorf("the password was echoed: %q", p.Seen())
 	}
 	p.Types("visible\n")
-	p.Sees("visible\r\n") // echo is on again
+	p.Sees("visible\r\n") // echo is enabled again
 }
 
-func TestNoAnswerIsNoPassword(t *testing.T) {
+func TestEmptyPasswordIsRefused(t *testing.T) {
 	for name, typed := range map[string]string{"nothing": "\n", "Ctrl-D": "\x04"} {
-		r, p := newRig(t), pty.New(t)
-		p.Open() // keeps the near end there
+		r, p := newTestProgram(t), pty.New(t)
+		p.Open() // keeps the terminal open
 		r.terminal = terminalOf(p)
-		answer(p, "Password for root@esx1: ", typed, func() {
+		typeAnswer(p, "Password for root@esx1: ", typed, func() {
 			if got, err := r.assembler.Password("root@esx1", "")(t.Context()); !fault.Is(err, fault.Invalid) {
-				t.Errorf("%s: got %q, %v", name, got, err)
+				t.Errorf("%s: got password %q, %v; want an error", name, got, err)
 			}
 		})
 	}

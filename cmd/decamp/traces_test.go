@@ -13,17 +13,19 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// exported is a span as a collector receives it.
-type exported struct{ TraceID, SpanID, ParentSpanID, Name string }
+// exportedSpan is a span as a collector receives it.
+type exportedSpan struct{ TraceID, SpanID, ParentSpanID, Name string }
 
 // startCollector starts a collector, and returns its URL and a function that returns what it received.
-func startCollector(t *testing.T) (url string, received func() []exported) {
+func startCollector(t *testing.T) (url string, received func() []exportedSpan) {
 	t.Helper()
 	var mu sync.Mutex
-	var spans []exported
+	var spans []exportedSpan
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		var request struct {
-			ResourceSpans []struct{ ScopeSpans []struct{ Spans []exported } }
+			ResourceSpans []struct {
+				ScopeSpans []struct{ Spans []exportedSpan }
+			}
 		}
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 			t.Error(err)
@@ -34,16 +36,16 @@ func startCollector(t *testing.T) (url string, received func() []exported) {
 		spans = append(spans, request.ResourceSpans[0].ScopeSpans[0].Spans...)
 	}))
 	t.Cleanup(s.Close)
-	return s.URL, func() []exported {
+	return s.URL, func() []exportedSpan {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Clone(spans)
 	}
 }
 
-// paths returns the paths of spans from their root, each once.
-func paths(spans []exported) (all []string) {
-	byID := map[string]exported{}
+// spanPaths returns the paths of the spans from their root, without duplicates.
+func spanPaths(spans []exportedSpan) (all []string) {
+	byID := map[string]exportedSpan{}
 	for _, s := range spans {
 		byID[s.SpanID] = s
 	}
@@ -59,14 +61,14 @@ func paths(spans []exported) (all []string) {
 }
 
 func TestMigrationsAndPlansAreTraced(t *testing.T) {
-	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01"), small("web02")}})
+	c := newLabProgram(t, lab.Config{VMs: []lab.VM{smallVM("web01"), smallVM("web02")}})
 	url, received := startCollector(t)
 	c.vars["OTEL_EXPORTER_OTLP_ENDPOINT"] = url
-	if code := c.do("migrate", c.url(), "web01", "--to", "dir:"+t.TempDir()); code != 0 {
+	if code := c.runArgs("migrate", c.url(), "web01", "--to", "dir:"+t.TempDir()); code != 0 {
 		t.Fatalf("migrate: exit code %d: %s", code, c.stderr())
 	}
 	run := []string{"run", "run/step commit", "run/step convert", "run/step copy", "run/step copy/disk", "run/step detect", "run/step verify", "run/step verify/disk"}
-	if got := paths(received()); len(slices.DeleteFunc(slices.Clone(run), func(p string) bool { return slices.Contains(got, p) })) > 0 {
+	if got := spanPaths(received()); len(slices.DeleteFunc(slices.Clone(run), func(p string) bool { return slices.Contains(got, p) })) > 0 {
 		t.Errorf("migrate: spans %q, want %q", got, run)
 	}
 	url, received = startCollector(t)
@@ -75,7 +77,7 @@ func TestMigrationsAndPlansAreTraced(t *testing.T) {
 	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.assembler.State}); code != 0 {
 		t.Fatalf("plan run: exit code %d: %s", code, c.stderr())
 	}
-	got := paths(received())
+	got := spanPaths(received())
 	for _, each := range run {
 		if !slices.Contains(got, "plan/"+each) {
 			t.Errorf("plan run: no plan/%s in %q", each, got)
@@ -83,25 +85,25 @@ func TestMigrationsAndPlansAreTraced(t *testing.T) {
 	}
 	for _, s := range received() {
 		if s.TraceID != received()[0].TraceID {
-			t.Errorf("%s has another trace", s.Name)
+			t.Errorf("span %s has another trace ID", s.Name)
 		}
 	}
 }
 
 // A collector that is down causes one warning, and the migration succeeds.
 func TestMigrationsSucceedWithoutTheCollector(t *testing.T) {
-	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01")}})
+	c := newLabProgram(t, lab.Config{VMs: []lab.VM{smallVM("web01")}})
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	c.vars["OTEL_EXPORTER_OTLP_ENDPOINT"] = closed.URL
-	if code := c.do("migrate", c.url(), "web01", "--to", "dir:"+c.to); code != 0 {
+	if code := c.runArgs("migrate", c.url(), "web01", "--to", "dir:"+c.to); code != 0 {
 		t.Errorf("migrate: exit code %d: %s", code, c.stderr())
 	}
 	if n := strings.Count(c.stderr(), "traces are not exported"); n != 1 {
-		t.Errorf("%d warnings: %s", n, c.stderr())
+		t.Errorf("got %d warnings, want 1: %s", n, c.stderr())
 	}
 	c.vars["OTEL_EXPORTER_OTLP_ENDPOINT"] = "collector:4317"
-	if code := c.do("ls", c.url()); code != 0 || !strings.Contains(c.stderr(), "the endpoint for traces is not a URL") {
+	if code := c.runArgs("ls", c.url()); code != 0 || !strings.Contains(c.stderr(), "the endpoint for traces is not a URL") {
 		t.Errorf("ls: exit code %d: %s", code, c.stderr())
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// A parameter that nobody classified could let an operator act as the server.
+// Each parameter of a destination has a class. Without one, an operator could use the rights of the server.
 func TestEveryParameterOfADestinationIsClassified(t *testing.T) {
 	for _, kind := range []string{planfile.KubeVirt, planfile.Libvirt, planfile.Proxmox, planfile.OpenStack} {
 		parameters := ParametersOf(kind)
@@ -29,11 +29,11 @@ func TestEveryParameterOfADestinationIsClassified(t *testing.T) {
 	}
 }
 
-// The fingerprint in a submitted plan never replaces the one that the machine knows.
+// The fingerprint in a submitted plan never replaces the stored fingerprint.
 func TestSubmittedPlanDoesNotReplaceAKnownCertificate(t *testing.T) {
-	r := newMachine(t)
+	r := newTestAssembler(t)
 	r.mustTrust("AA:01", "AA:01")
-	before := r.read("known_hosts.json")
+	before := r.readState("known_hosts.json")
 	for _, shown := range []string{"AA:01", "BB:02"} {
 		err := r.verifyCertificate(t.Context(), host, shownCertificate(shown), Login{submitted: true, Fingerprint: "BB:02"})
 		if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "AA:01") || !strings.Contains(err.Error(), "BB:02") || fault.HintOf(err) == "" {
@@ -43,31 +43,31 @@ func TestSubmittedPlanDoesNotReplaceAKnownCertificate(t *testing.T) {
 	if err := r.verifyCertificate(t.Context(), host, shownCertificate("AA:01"), Login{submitted: true, Fingerprint: "aa01"}); err != nil {
 		t.Errorf("the same fingerprint: %v", err)
 	}
-	if after := r.read("known_hosts.json"); after != before {
+	if after := r.readState("known_hosts.json"); after != before {
 		t.Errorf("known hosts changed from %s to %s", before, after)
 	}
 }
 
-// For a named credential the fingerprint that it is bound to decides alone, and changes nothing.
+// A named credential accepts only its bound fingerprint, and does not change the known hosts.
 func TestCredentialIsBoundToItsCertificate(t *testing.T) {
-	r := newMachine(t)
+	r := newTestAssembler(t)
 	r.mustTrust("BB:02", "BB:02")
-	before := r.read("known_hosts.json")
+	before := r.readState("known_hosts.json")
 	bound := Login{submitted: true, bound: "aa01"}
 	if err := r.verifyCertificate(t.Context(), host, shownCertificate("AA:01"), bound); err != nil {
-		t.Errorf("the bound one: %v", err)
+		t.Errorf("the bound fingerprint: %v", err)
 	}
 	err := r.verifyCertificate(t.Context(), host, shownCertificate("BB:02"), bound)
 	if !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "BB:02") || !strings.Contains(fault.HintOf(err), "access file") {
-		t.Errorf("another one: %v", err)
+		t.Errorf("another fingerprint: %v", err)
 	}
-	if after := r.read("known_hosts.json"); after != before {
+	if after := r.readState("known_hosts.json"); after != before {
 		t.Errorf("known hosts changed from %s to %s", before, after)
 	}
 }
 
-// read returns the text of a file in the state directory.
-func (r *machine) read(name string) string {
+// readState returns the text of a file in the state directory.
+func (r *testAssembler) readState(name string) string {
 	r.t.Helper()
 	text, err := os.ReadFile(filepath.Join(r.State, name))
 	if err != nil {
@@ -76,8 +76,8 @@ func (r *machine) read(name string) string {
 	return string(text)
 }
 
-// put writes a file that only the user can read into the state directory, and returns its path.
-func (r *machine) put(name, text string) string {
+// writeState writes a file with mode 0600 to the state directory, and returns its path.
+func (r *testAssembler) writeState(name, text string) string {
 	r.t.Helper()
 	path := filepath.Join(r.State, name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -97,10 +97,10 @@ func mustPlan(t *testing.T, text string) *planfile.File {
 
 const sourcePlan = "version: 1\nname: p\nsource: {url: esxi://root@esx1}\ndefaults: {to: [dir:/srv/vm]}\nselect: poweredOn\n"
 
-// The password file in the environment is for the user's own commands.
+// A submitted plan does not use the password file of the environment. A local plan does.
 func TestSubmittedPlanHasNoDefaultPassword(t *testing.T) {
-	r := newMachine(t)
-	r.vars[PasswordEnv] = r.put("password", "hush\n")
+	r := newTestAssembler(t)
+	r.vars[PasswordEnv] = r.writeState("password", "hush\n")
 	for _, role := range []planfile.Role{planfile.Operate, planfile.Admin, ""} {
 		var l Login
 		if err := r.PlanLogin(&l, mustPlan(t, sourcePlan), r.State, role); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
@@ -109,7 +109,7 @@ func TestSubmittedPlanHasNoDefaultPassword(t *testing.T) {
 	}
 	var l Login
 	if err := r.PlanLogin(&l, mustPlan(t, sourcePlan), r.State, planfile.Local); err != nil || l.submitted {
-		t.Errorf("here: %v", err)
+		t.Errorf("role local: %v", err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -128,17 +128,17 @@ func TestSubmittedPlanHasNoDefaultPassword(t *testing.T) {
 	}
 	listener.Close()
 	if <-accepted {
-		t.Error("the host was connected to")
+		t.Error("the login connected to the host")
 	}
 }
 
-// The local user's plan uses the source of a config file for what it does not set. A submitted plan never does.
+// A local plan gets its missing values from the source in the config file. A submitted plan does not.
 func TestALocalPlanUsesTheConfiguredSource(t *testing.T) {
-	r := newMachine(t)
+	r := newTestAssembler(t)
 	r.Settings = &config.Settings{Sources: map[string]config.Source{"lab": {URL: "esxi://root@esx1", PasswordFile: "/pw", Fingerprint: "AA:BB"}}}
 	for _, tt := range []struct {
-		plan, env, file, print string
-		role                   planfile.Role
+		plan, env, file, fingerprint string
+		role                         planfile.Role
 	}{
 		{sourcePlan, "", "/pw", "AA:BB", planfile.Local},
 		{sourcePlan, "/env", "", "AA:BB", planfile.Local}, // the environment has precedence
@@ -148,8 +148,8 @@ func TestALocalPlanUsesTheConfiguredSource(t *testing.T) {
 	} {
 		var l Login
 		r.vars[PasswordEnv] = tt.env
-		if err := r.PlanLogin(&l, mustPlan(t, tt.plan), "", tt.role); err != nil || l.PasswordFile != tt.file || l.Fingerprint != tt.print {
-			t.Errorf("%+v: %+v, %v", tt, l, err)
+		if err := r.PlanLogin(&l, mustPlan(t, tt.plan), "", tt.role); err != nil || l.PasswordFile != tt.file || l.Fingerprint != tt.fingerprint {
+			t.Errorf("%+v: got login %+v, %v", tt, l, err)
 		}
 	}
 }
@@ -160,16 +160,17 @@ credentials:
   hosts: {ssh: {port: 2222, hostKeys: {ESX1: "SHA256:one"}}, passwordFile: %FILE%, roles: [operate]}
 `
 
-func (r *machine) bind() (fingerprint, file string) {
-	fingerprint, file = strings.Repeat("AB", 32), r.put("esx1.password", "hush\n")
-	r.put(planfile.AccessFile, strings.NewReplacer("%FP%", fingerprint, "%FILE%", file).Replace(boundAccess))
+// writeAccessFile writes boundAccess as the access file.
+func (r *testAssembler) writeAccessFile() (fingerprint, file string) {
+	fingerprint, file = strings.Repeat("AB", 32), r.writeState("esx1.password", "hush\n")
+	r.writeState(planfile.AccessFile, strings.NewReplacer("%FP%", fingerprint, "%FILE%", file).Replace(boundAccess))
 	return fingerprint, file
 }
 
-// A named credential is used with what it is bound to, also for a plan of the user's own.
-func TestNamedCredentialIsUsedAsBound(t *testing.T) {
-	r := newMachine(t)
-	fingerprint, file := r.bind()
+// A named credential is valid only for its bound host and certificate, also in a local plan.
+func TestNamedCredentialIsBoundToHostAndCertificate(t *testing.T) {
+	r := newTestAssembler(t)
+	fingerprint, file := r.writeAccessFile()
 	named := strings.Replace(sourcePlan, "esx1}", "esx1, credentials: {name: esx1}, ssh: {credentials: {name: hosts}, enable: true}}", 1)
 	for _, role := range []planfile.Role{planfile.Operate, planfile.Admin, planfile.Local} {
 		var l Login
@@ -181,7 +182,7 @@ func TestNamedCredentialIsUsedAsBound(t *testing.T) {
 			t.Errorf("role %q: %+v, %v", role, o, err)
 		}
 		if err := r.PlanLogin(new(Login), mustPlan(t, strings.Replace(named, "root@esx1", "root@evil", 1)), "", role); !fault.Is(err, fault.Denied) {
-			t.Errorf("role %q at another host: %v", role, err)
+			t.Errorf("role %q for another host: %v", role, err)
 		}
 	}
 	if f, err := r.InFiles(mustPlan(t, named)); err != nil || string(f.Source.Credentials.File) != file || string(f.Source.SSH.Credentials.File) != file {
@@ -191,34 +192,34 @@ func TestNamedCredentialIsUsedAsBound(t *testing.T) {
 	r.vars["CREDENTIALS_DIRECTORY"] = "/run/credentials/decamp"
 	var l Login
 	if err := r.PlanLogin(&l, mustPlan(t, other), "", planfile.Local); err != nil || l.PasswordFile != "/run/credentials/decamp/other" || l.bound != "" {
-		t.Errorf("a systemd credential here: %+v, %v", l, err)
+		t.Errorf("a systemd credential in a local plan: %+v, %v", l, err)
 	}
 	if err := r.PlanLogin(&l, mustPlan(t, other), "", planfile.Admin); !fault.Is(err, fault.Denied) {
-		t.Errorf("a systemd credential that is not bound: %v", err)
+		t.Errorf("a systemd credential in a submitted plan: %v", err)
 	}
 }
 
-// A credential for SSH logs in to the hosts that it has the keys of, and to no other.
+// A credential for SSH is valid only for the hosts whose keys it contains.
 func TestCredentialForSSHIsBoundToItsHosts(t *testing.T) {
-	r := newMachine(t)
-	r.bind()
+	r := newTestAssembler(t)
+	r.writeAccessFile()
 	o, err := r.PlanSSH(mustPlan(t, strings.Replace(sourcePlan, "esx1}", "esx1, credentials: {name: esx1}, ssh: {credentials: {name: hosts}}}", 1)), "", planfile.Operate)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &HostShells{assembler: r.Assembler, opts: o}
 	if key, err := h.expectedKeys(t.Context(), "Esx1", "Esx1:2222"); key != "SHA256:one" || err != nil {
-		t.Errorf("its host: %q, %v", key, err)
+		t.Errorf("a host of the credential: %q, %v", key, err)
 	}
 	if key, err := h.expectedKeys(t.Context(), "esx2", "esx2:2222"); key != "" || !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
 		t.Errorf("another host: %q, %v", key, err)
 	}
 }
 
-// The keys in a submitted plan of an administrator do not replace those that the machine knows.
+// The host keys in a submitted plan do not replace the stored keys, even if an administrator submitted it.
 func TestSubmittedPlanDoesNotReplaceAKnownHostKey(t *testing.T) {
-	r := newMachine(t)
-	pin := func(role planfile.Role, key string) (string, error) {
+	r := newTestAssembler(t)
+	expectedKey := func(role planfile.Role, key string) (string, error) {
 		text := strings.Replace(sourcePlan, "esx1}", `esx1, credentials: {file: /x}, ssh: {hostKeys: {esx1: "`+key+`"}}}`, 1)
 		o, err := r.PlanSSH(mustPlan(t, text), "", role)
 		if err != nil {
@@ -234,19 +235,19 @@ func TestSubmittedPlanDoesNotReplaceAKnownHostKey(t *testing.T) {
 		{planfile.Local, "SHA256:one", false}, {planfile.Admin, "SHA256:one", false}, {planfile.Admin, "SHA256:two", true},
 		{planfile.Local, "SHA256:two", false}, {planfile.Admin, "SHA256:one", true},
 	} {
-		key, err := pin(v.role, v.key)
+		key, err := expectedKey(v.role, v.key)
 		if v.conflict != fault.Is(err, fault.Conflict) || !v.conflict && (err != nil || key != v.key) {
-			t.Errorf("%s states %s: %q, %v", v.role, v.key, key, err)
+			t.Errorf("role %s with key %s: got %q, %v", v.role, v.key, key, err)
 		}
 	}
 }
 
-// Nobody is asked for a password of a submitted plan, and no other account's is taken.
-func TestSubmittedPlanAsksForNoSSHPassword(t *testing.T) {
-	r := newMachine(t)
-	r.vars[PasswordEnv] = r.put("password", "hush\n")
-	r.Terminal = func() (Terminal, error) { t.Error("the terminal was asked"); return nil, os.ErrNotExist }
-	h := &HostShells{assembler: r.Assembler, opts: SSHOptions{submitted: true}, login: sourceLogin{vcenter: true, host: "vc1", user: "ops", passwordFile: r.put("vc1", "secret\n")}}
+// A submitted plan neither prompts for an SSH password nor uses the password of another account.
+func TestSubmittedPlanDoesNotPromptForSSHPassword(t *testing.T) {
+	r := newTestAssembler(t)
+	r.vars[PasswordEnv] = r.writeState("password", "hush\n")
+	r.Terminal = func() (Terminal, error) { t.Error("the plan opened the terminal"); return nil, os.ErrNotExist }
+	h := &HostShells{assembler: r.Assembler, opts: SSHOptions{submitted: true}, login: sourceLogin{vcenter: true, host: "vc1", user: "ops", passwordFile: r.writeState("vc1", "secret\n")}}
 	cfg := shell.Config{User: "root", Addr: "esx1:22"}
 	if err := h.setPassword(&cfg, "esx1"); err != nil {
 		t.Fatal(err)
@@ -256,10 +257,10 @@ func TestSubmittedPlanAsksForNoSSHPassword(t *testing.T) {
 	}
 }
 
-// A destination of the command line may be a named place, too. What is recorded is its name.
-func TestPlaceOnTheCommandLine(t *testing.T) {
-	r := newMachine(t)
-	r.put(planfile.AccessFile, "version: 1\nplaces:\n  kvm: {to: \"libvirt:qemu:///system?pool=vms\"}\n")
+// --to accepts a named place, and the destination keeps its name.
+func TestCommandLineAcceptsNamedPlace(t *testing.T) {
+	r := newTestAssembler(t)
+	r.writeState(planfile.AccessFile, "version: 1\nplaces:\n  kvm: {to: \"libvirt:qemu:///system?pool=vms\"}\n")
 	stage := t.TempDir()
 	to, err := DestinationOf("place:kvm", stage)
 	must(t, err)
@@ -268,23 +269,23 @@ func TestPlaceOnTheCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := w.To[0]; d.To.Kind() != planfile.Place || d.At.Address() != "qemu:///system?pool=vms" || d.At.Folder() != stage {
-		t.Errorf("%s stands for %s", d.To, d.At)
+		t.Errorf("place %s resolves to %s", d.To, d.At)
 	}
 	if err := r.OpenTargets(w, Move{Options: planfile.Options{To: []planfile.Destination{to}, Format: "raw"}}, planfile.Operate); !fault.Is(err, fault.Denied) {
-		t.Errorf("for an operator: %v", err)
+		t.Errorf("a place in a plan of an operator: %v", err)
 	}
 	if err := r.OpenTargets(w, Move{Options: planfile.Options{To: []planfile.Destination{planfile.Destination(strings.Replace(string(to), "kvm", "other", 1))}, Format: "raw"}}, planfile.Local); !fault.Is(err, fault.Denied) {
-		t.Errorf("an unknown one: %v", err)
+		t.Errorf("an unknown place: %v", err)
 	}
 }
 
-func TestAccessFileThatIsStatedHasToExist(t *testing.T) {
-	r := newMachine(t)
+func TestConfiguredAccessFileMustExist(t *testing.T) {
+	r := newTestAssembler(t)
 	if a, err := r.Access(); err != nil || len(a.Credentials) > 0 {
-		t.Errorf("the default: %v", err)
+		t.Errorf("no access file at the default path: %v", err)
 	}
 	r.vars[AccessEnv] = filepath.Join(r.State, "nothing")
 	if _, err := r.Access(); !fault.Is(err, fault.NotFound) {
-		t.Errorf("stated: %v", err)
+		t.Errorf("no access file at the path of the environment: %v", err)
 	}
 }

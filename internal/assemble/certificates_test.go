@@ -19,31 +19,31 @@ func shownCertificate(fingerprint string) certificate {
 	}
 }
 
-func (r *machine) mustTrust(fingerprint, given string) {
+func (r *testAssembler) mustTrust(fingerprint, given string) {
 	r.t.Helper()
 	if err := r.verifyCertificate(r.t.Context(), host, shownCertificate(fingerprint), Login{Fingerprint: given}); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// mustNotTrust checks that the refusal is Denied and its remedy a command.
-func (r *machine) mustNotTrust(fingerprint, given string, hint ...string) {
+// mustNotTrust checks that the certificate is refused with Denied and a hint that contains the words.
+func (r *testAssembler) mustNotTrust(fingerprint, given string, hint ...string) {
 	r.t.Helper()
 	err := r.verifyCertificate(r.t.Context(), host, shownCertificate(fingerprint), Login{Fingerprint: given})
 	if !fault.Is(err, fault.Denied) {
-		r.t.Fatalf("got %v", err)
+		r.t.Fatalf("got error %v, want Denied", err)
 	}
 	mustContain(r.t, fault.HintOf(err), hint...)
 }
 
-func TestUnknownCertificateNeedsSomebodyToConfirmIt(t *testing.T) {
-	r := newMachine(t)
+func TestUnknownCertificateRequiresConfirmation(t *testing.T) {
+	r := newTestAssembler(t)
 	r.mustNotTrust("AA:01", "", "openssl x509", "decamp ls esxi://root@esx1 --fingerprint AA:01")
-	r.mustNotTrust("AA:01", "", "--fingerprint") // refusing does not remember
+	r.mustNotTrust("AA:01", "", "--fingerprint") // the refused certificate is not stored
 }
 
-func TestStatedFingerprintIsRemembered(t *testing.T) {
-	r := newMachine(t)
+func TestGivenFingerprintIsStored(t *testing.T) {
+	r := newTestAssembler(t)
 	r.mustTrust("AA:01", "aa01")
 	r.mustTrust("AA:01", "")
 	r.mustNotTrust("AA:02", "aa:01", "openssl x509")
@@ -53,8 +53,8 @@ func TestStatedFingerprintIsRemembered(t *testing.T) {
 	}
 }
 
-func TestChangedCertificateIsRefusedUntilStated(t *testing.T) {
-	r := newMachine(t)
+func TestChangedCertificateIsRefused(t *testing.T) {
+	r := newTestAssembler(t)
 	r.mustTrust("AA:01", "AA:01")
 	r.mustNotTrust("BB:02", "", "find the cause", "--fingerprint BB:02")
 	r.mustTrust("BB:02", "BB:02")
@@ -63,29 +63,29 @@ func TestChangedCertificateIsRefusedUntilStated(t *testing.T) {
 }
 
 func TestOperatorConfirmsACertificate(t *testing.T) {
-	r, p := newMachine(t), &person{answers: "yes"}
-	r.asks(p)
+	r, p := newTestAssembler(t), &fakeTerminal{answer: "yes"}
+	r.setTerminal(p)
 	r.mustTrust("AA:01", "")
-	mustContain(t, p.asked, "Type yes to continue: ", "SHA-256  AA:01", "subject  CN=esx1", "2025-01-02 to 2035-01-02")
-	p.asked = ""
-	if r.mustTrust("AA:01", ""); p.asked != "" {
-		t.Errorf("asked again: %s", p.asked)
+	mustContain(t, p.prompts, "Type yes to continue: ", "SHA-256  AA:01", "subject  CN=esx1", "2025-01-02 to 2035-01-02")
+	p.prompts = ""
+	if r.mustTrust("AA:01", ""); p.prompts != "" {
+		t.Errorf("got a second prompt: %s", p.prompts)
 	}
 }
 
-func TestAnythingButYesIsNo(t *testing.T) {
+func TestOnlyYesConfirmsACertificate(t *testing.T) {
 	for _, typed := range []string{"", "no", "y", "YES"} {
-		r := newMachine(t)
-		r.asks(&person{answers: typed})
+		r := newTestAssembler(t)
+		r.setTerminal(&fakeTerminal{answer: typed})
 		r.mustNotTrust("AA:01", "", "--fingerprint")
 		if _, err := os.Stat(filepath.Join(r.State, "known_hosts.json")); err == nil {
-			t.Errorf("%q was remembered as a yes", typed)
+			t.Errorf("answer %q confirmed the certificate", typed)
 		}
 	}
 }
 
 func TestDamagedKnownHostsAreNotIgnored(t *testing.T) {
-	r := newMachine(t)
+	r := newTestAssembler(t)
 	path := filepath.Join(r.State, "known_hosts.json")
 	if err := os.WriteFile(path, []byte("{torn"), 0o600); err != nil {
 		t.Fatal(err)

@@ -19,48 +19,48 @@ func passwordFile(t *testing.T, content string, mode os.FileMode) string {
 	return path
 }
 
-func TestPasswordFileLosesOneNewlineAndNothingElse(t *testing.T) {
+func TestPasswordFileWithoutFinalNewline(t *testing.T) {
 	for content, want := range map[string]string{
 		"sesame": "sesame", "sesame\n": "sesame", "sesame\r\n": "sesame", " se same \n": " se same ", "sesame\n\n": "sesame\n",
 	} {
-		r := newMachine(t)
+		r := newTestAssembler(t)
 		got, err := r.Password("root@h", passwordFile(t, content, 0o600))(t.Context())
 		if err != nil || got != want {
 			t.Errorf("%q: got %q, %v", content, got, err)
 		}
-		if r.said.String() != "" {
-			t.Errorf("%q: warned: %s", content, r.said.String())
+		if r.warnings.String() != "" {
+			t.Errorf("%q: got warnings %s", content, r.warnings.String())
 		}
 	}
 }
 
 func TestPasswordFileFromTheEnvironment(t *testing.T) {
-	r := newMachine(t)
+	r := newTestAssembler(t)
 	r.vars[PasswordEnv] = passwordFile(t, "from-env\n", 0o600)
 	if got, err := r.Password("root@h", "")(t.Context()); err != nil || got != "from-env" {
 		t.Errorf("got %q, %v", got, err)
 	}
 	if got, err := r.Password("root@h", passwordFile(t, "from-flag", 0o600))(t.Context()); err != nil || got != "from-flag" {
-		t.Errorf("the flag does not win: %q, %v", got, err)
+		t.Errorf("got %q, %v; want the password file of the flag", got, err)
 	}
 }
 
-func TestPasswordFileThatOthersReadIsWarnedAbout(t *testing.T) {
-	r := newMachine(t)
+func TestReadablePasswordFileCausesWarning(t *testing.T) {
+	r := newTestAssembler(t)
 	if _, err := r.Password("root@h", passwordFile(t, "x", 0o644))(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	mustContain(t, r.said.String(), "Warning: other users of this machine may read", "chmod 600")
+	mustContain(t, r.warnings.String(), "Warning: other users of this machine may read", "chmod 600")
 }
 
-func TestPasswordThatCannotBeHad(t *testing.T) {
+func TestPasswordIsUnavailable(t *testing.T) {
 	for name, file := range map[string]string{
-		"nobody to ask": "", "no file": "/nonexistent/pw", "empty": passwordFile(t, "\n", 0o600),
+		"no terminal": "", "no file": "/nonexistent/pw", "empty": passwordFile(t, "\n", 0o600),
 		"huge": passwordFile(t, string(make([]byte, 5000)), 0o600),
 	} {
-		_, err := newMachine(t).Password("root@h", file)(t.Context())
+		_, err := newTestAssembler(t).Password("root@h", file)(t.Context())
 		if !fault.Is(err, fault.Invalid) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want Invalid", name, err)
 		}
 		if file == "" {
 			mustContain(t, fault.HintOf(err), "--password-file", PasswordEnv)
@@ -68,23 +68,23 @@ func TestPasswordThatCannotBeHad(t *testing.T) {
 	}
 }
 
-func TestTerminalIsAskedOnce(t *testing.T) {
-	r := newMachine(t)
-	ask := r.Password("root@h", "")
-	if _, err := ask(t.Context()); !fault.Is(err, fault.Invalid) {
+func TestTerminalPromptsOnce(t *testing.T) {
+	r := newTestAssembler(t)
+	password := r.Password("root@h", "")
+	if _, err := password(t.Context()); !fault.Is(err, fault.Invalid) {
 		t.Errorf("first: %v", err)
 	}
-	if _, err := ask(t.Context()); !fault.Is(err, fault.Denied) {
+	if _, err := password(t.Context()); !fault.Is(err, fault.Denied) {
 		t.Errorf("second: %v", err)
 	}
 }
 
 func TestPasswordFileIsReadAgain(t *testing.T) {
-	r := newMachine(t)
+	r := newTestAssembler(t)
 	path := passwordFile(t, "old", 0o600)
-	ask := r.Password("root@h", path)
+	password := r.Password("root@h", path)
 	for _, want := range []string{"old", "new"} {
-		if got, err := ask(t.Context()); err != nil || got != want {
+		if got, err := password(t.Context()); err != nil || got != want {
 			t.Errorf("got %q, %v, want %q", got, err, want)
 		}
 		if err := os.WriteFile(path, []byte("new"), 0o600); err != nil {
@@ -93,13 +93,13 @@ func TestPasswordFileIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestRefusedPasswordsCountForFifteenMinutes(t *testing.T) {
+func TestLoginsAreLimitedAfterRefusedPasswords(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	path := filepath.Join(t.TempDir(), "it's refused")
 	r := &refusals{path, "root@esx1:443", func() time.Time { return now }}
 	other := &refusals{path, "root@esx2:443", r.now}
 	refused := errors.New("wrong password")
-	note := func(err error) {
+	addResult := func(err error) {
 		t.Helper()
 		if err := r.addResult(err); err != nil {
 			t.Fatal(err)
@@ -109,12 +109,12 @@ func TestRefusedPasswordsCountForFifteenMinutes(t *testing.T) {
 		if err := r.checkLimit(); err != nil {
 			t.Fatal(err)
 		}
-		note(refused)
+		addResult(refused)
 		now = now.Add(time.Minute)
 	}
 	err := r.checkLimit()
 	if !fault.Is(err, fault.Denied) {
-		t.Fatalf("one more try: %v", err)
+		t.Fatalf("a login above the limit: %v", err)
 	}
 	mustContain(t, fault.HintOf(err), "wait 12m0s", "rm "+fault.Quote(path))
 	if err := other.checkLimit(); err != nil {
@@ -122,25 +122,25 @@ func TestRefusedPasswordsCountForFifteenMinutes(t *testing.T) {
 	}
 	now = now.Add(12 * time.Minute)
 	if err := r.checkLimit(); err != nil {
-		t.Errorf("15 minutes after the first: %v", err)
+		t.Errorf("15 minutes after the first refusal: %v", err)
 	}
-	note(refused)
-	note(nil)
+	addResult(refused)
+	addResult(nil)
 	for range maxRefusals - 1 {
-		note(refused)
+		addResult(refused)
 	}
 	if err := r.checkLimit(); err != nil {
-		t.Errorf("a login that worked did not clear the count: %v", err)
+		t.Errorf("a successful login did not reset the count: %v", err)
 	}
 }
 
-func TestDamagedRefusalsHaveARemedy(t *testing.T) {
+func TestDamagedRefusalFileHasRemedy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "refused")
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	err := (&refusals{path, "root@esx1:443", time.Now}).checkLimit()
 	if !fault.Is(err, fault.Corrupt) || fault.HintOf(err) != "run: rm "+path {
-		t.Errorf("%v, remedy %q", err, fault.HintOf(err))
+		t.Errorf("got %v, remedy %q", err, fault.HintOf(err))
 	}
 }

@@ -6,12 +6,12 @@ import (
 )
 
 func TestOutputTailKeepsTheEnd(t *testing.T) {
-	var said OutputTail
+	var tail OutputTail
 	for range 1000 {
-		said.Write([]byte("many words\n"))
+		tail.Write([]byte("many words\n"))
 	}
-	said.Write([]byte("the last ones\n"))
-	if s := said.String(); len(s) > maxTailBytes || !strings.HasSuffix(s, "the last ones") {
-		t.Errorf("%d bytes, %q", len(s), s)
+	tail.Write([]byte("the last ones\n"))
+	if s := tail.String(); len(s) > maxTailBytes || !strings.HasSuffix(s, "the last ones") {
+		t.Errorf("got a tail of %d bytes, %q", len(s), s)
 	}
 }

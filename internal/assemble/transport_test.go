@@ -14,7 +14,7 @@ func TestMemAvailable(t *testing.T) {
 		"MemAvailable:":                                   0,
 	} {
 		if n, ok := memAvailable([]byte(text)); n != want || ok != (want > 0) {
-			t.Errorf("%q: %d, %v", text, n, ok)
+			t.Errorf("%q: got %d, %v; want %d", text, n, ok, want)
 		}
 	}
 }
@@ -36,7 +36,7 @@ func TestGroupMemory(t *testing.T) {
 			}
 		}
 		if n, limited := cgroupMemory(dir); limited != c.limited || limited && n != c.want {
-			t.Errorf("%q %q: %d, %v", c.limit, c.used, n, limited)
+			t.Errorf("limit %q, used %q: got %d, %v; want %d, %v", c.limit, c.used, n, limited, c.want, c.limited)
 		}
 	}
 	if _, limited := cgroupMemory(filepath.Join(dir, "none")); limited {

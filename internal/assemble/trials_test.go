@@ -7,30 +7,31 @@ import (
 	"testing"
 )
 
-// As many VMs boot at a time as there is room for; who waits says so, and is let go when its run stops.
-func TestTrialsWaitForEachOther(t *testing.T) {
+// At most as many trials run at a time as Trials has room for. A trial that waits reports the reason, and stops waiting
+// when its run is canceled.
+func TestConcurrentTrialsAreLimited(t *testing.T) {
 	w := &Parts{Trials: make(chan struct{}, 1)}
-	quiet := func(why string) { t.Errorf("it waits: %s", why) }
-	waits := ""
-	leave, err := w.enterTrial(t.Context(), quiet)
+	wantNoWait := func(reason string) { t.Errorf("the trial waits: %s", reason) }
+	reason := ""
+	leave, err := w.enterTrial(t.Context(), wantNoWait)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := w.enterTrial(ctx, func(why string) { waits = why }); !errors.Is(err, context.Canceled) {
-		t.Fatalf("a second one boots, too: %v", err)
+	if _, err := w.enterTrial(ctx, func(r string) { reason = r }); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the second trial: got %v, want Canceled", err)
 	}
-	if !strings.Contains(waits, "1 (--trials)") {
-		t.Errorf("who waits says %q", waits)
+	if !strings.Contains(reason, "1 (--trials)") {
+		t.Errorf("got reason %q", reason)
 	}
 	leave()
-	if leave, err = w.enterTrial(t.Context(), quiet); err != nil {
+	if leave, err = w.enterTrial(t.Context(), wantNoWait); err != nil {
 		t.Fatal(err)
 	}
 	leave()
-	for range 3 { // nobody bounds those of one command
-		if _, err := (&Parts{}).enterTrial(t.Context(), quiet); err != nil {
+	for range 3 { // a command without a limit
+		if _, err := (&Parts{}).enterTrial(t.Context(), wantNoWait); err != nil {
 			t.Fatal(err)
 		}
 	}

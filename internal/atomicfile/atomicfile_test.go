@@ -29,25 +29,25 @@ func TestReplace(t *testing.T) {
 			t.Errorf("mode %v, %v", st.Mode(), err)
 		}
 	}
-	wantNames(t, dir, "order")
+	checkNames(t, dir, "order")
 }
 
-// A name that cannot be taken leaves what is there, and nothing else.
+// A failed Replace keeps the existing entries and leaves no temporary file.
 func TestReplaceFails(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "taken", "by a folder"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := Replace(filepath.Join(dir, "taken"), []byte("x"), 0o600); err == nil {
-		t.Error("a folder was replaced")
+		t.Error("Replace of a folder succeeds")
 	}
-	wantNames(t, dir, "taken")
+	checkNames(t, dir, "taken")
 	if err := Replace(filepath.Join(dir, "no", "folder"), nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("got %v, want that there is no such folder", err)
+		t.Errorf("got %v, want %v", err, fs.ErrNotExist)
 	}
 }
 
-// Whoever reads while others write sees one of the contents, whole.
+// A reader always reads one complete content while other goroutines replace the file.
 func TestReplaceConcurrently(t *testing.T) {
 	const writers, times = 4, 50
 	dir := t.TempDir()
@@ -71,7 +71,7 @@ func TestReplaceConcurrently(t *testing.T) {
 		})
 	}
 	all.Wait()
-	wantNames(t, dir, "order")
+	checkNames(t, dir, "order")
 }
 
 func TestSync(t *testing.T) {
@@ -80,11 +80,11 @@ func TestSync(t *testing.T) {
 		t.Error(err)
 	}
 	if err := Sync(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("got %v, want that there is no such file", err)
+		t.Errorf("got %v, want %v", err, fs.ErrNotExist)
 	}
 }
 
-func wantNames(t *testing.T, dir string, want ...string) {
+func checkNames(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -95,6 +95,6 @@ func wantNames(t *testing.T, dir string, want ...string) {
 		names = append(names, e.Name())
 	}
 	if fmt.Sprint(names) != fmt.Sprint(want) {
-		t.Errorf("%q lie there, want %q", names, want)
+		t.Errorf("the folder has %q, want %q", names, want)
 	}
 }

@@ -18,13 +18,13 @@ func TestRowsAreReadAsListAndAsLines(t *testing.T) {
 			t.Errorf("%s: %+v, %v", text, rows, err)
 		}
 		if len(rows) == 2 && (!rows[0].Modelled() || rows[1].Modelled()) {
-			t.Error("the model is of what a host pushes over NFS alone")
+			t.Error("Modelled must be true only for the NFS row")
 		}
 	}
 }
 
 func TestRowsAreReadStrictly(t *testing.T) {
-	for text, says := range map[string]string{
+	for text, want := range map[string]string{
 		"[" + oneRow + "] " + oneRow:                       "something follows",
 		oneRow + "\n" + `{"sauce": "ssd"}`:                 "line 2",
 		strings.Replace(oneRow, "async", "perhaps", 1):     "async or sync",
@@ -35,8 +35,8 @@ func TestRowsAreReadStrictly(t *testing.T) {
 		oneRow[:len(oneRow)-1]:                             "unexpected EOF",
 		strings.Replace(oneRow, `"25g"`, `"25g", "x":`, 1): "invalid character",
 	} {
-		if rows, err := bench.ReadRows(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %+v, %v", text, rows, err)
+		if rows, err := bench.ReadRows(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %+v, %v; want an error with %q", text, rows, err, want)
 		}
 	}
 }

@@ -18,23 +18,23 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// memImage is a Target in memory with the durability of a disk: what was not synced is
-// gone after a crash. fail, if set, is asked before every operation.
+// memImage is a Target in memory. As on a disk, a crash drops data that was not synced. fail, if set, is
+// called before every operation.
 type memImage struct {
-	mu     sync.Mutex
-	now    []byte // what reads would see
-	safe   []byte // what a crash leaves
-	ops    int
-	fail   func(op string, n int) error
-	writes int64 // bytes written
-	zeroed int64
+	mu      sync.Mutex
+	now     []byte // current content
+	durable []byte // content after a crash
+	ops     int    // number of operations
+	fail    func(op string, n int) error
+	writes  int64 // bytes written
+	zeroed  int64 // bytes zeroed
 }
 
 func newMemImage(size int64) *memImage {
-	return &memImage{now: make([]byte, size), safe: make([]byte, size)}
+	return &memImage{now: make([]byte, size), durable: make([]byte, size)}
 }
 
-func (m *memImage) step(op string) error {
+func (m *memImage) countOp(op string) error {
 	m.ops++
 	if m.fail == nil {
 		return nil
@@ -47,7 +47,7 @@ func (m *memImage) Size() int64 { return int64(len(m.now)) }
 func (m *memImage) WriteAt(ctx context.Context, p []byte, off int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := errors.Join(m.step("write"), ctx.Err()); err != nil {
+	if err := errors.Join(m.countOp("write"), ctx.Err()); err != nil {
 		return err
 	}
 	copy(m.now[off:], p)
@@ -58,7 +58,7 @@ func (m *memImage) WriteAt(ctx context.Context, p []byte, off int64) error {
 func (m *memImage) Zero(ctx context.Context, r disk.Range) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := errors.Join(m.step("zero"), ctx.Err()); err != nil {
+	if err := errors.Join(m.countOp("zero"), ctx.Err()); err != nil {
 		return err
 	}
 	clear(m.now[r.Off:r.End()])
@@ -69,23 +69,23 @@ func (m *memImage) Zero(ctx context.Context, r disk.Range) error {
 func (m *memImage) Sync(context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.step("sync"); err != nil {
+	if err := m.countOp("sync"); err != nil {
 		return err
 	}
-	copy(m.safe, m.now)
+	copy(m.durable, m.now)
 	return nil
 }
 
-// crash forgets what was not synced and leaves garbage where writes were under way.
+// crash drops data that was not synced, except for some bytes of it.
 func (m *memImage) crash() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.now {
-		if m.now[i] != m.safe[i] && i%3 == 0 {
-			m.safe[i] = m.now[i] // some of it reached the medium all the same
+		if m.now[i] != m.durable[i] && i%3 == 0 {
+			m.durable[i] = m.now[i] // reached the medium before the crash
 		}
 	}
-	copy(m.now, m.safe)
+	copy(m.now, m.durable)
 	m.fail = nil
 }
 
@@ -104,8 +104,8 @@ func newLog(t *testing.T, size int64) (*manifest.Log, string) {
 	return log, path
 }
 
-// expect fails the test unless the image and the manifest both hold want.
-func expect(t *testing.T, img *memImage, log *manifest.Log, want disk.Source) {
+// checkImage fails the test if the image differs from want or a chunk is missing in the manifest.
+func checkImage(t *testing.T, img *memImage, log *manifest.Log, want disk.Source) {
 	t.Helper()
 	b := make([]byte, want.Size())
 	if err := want.ReadAt(t.Context(), b, 0); err != nil {
@@ -117,11 +117,11 @@ func expect(t *testing.T, img *memImage, log *manifest.Log, want disk.Source) {
 		}
 	}
 	if !log.Complete() {
-		t.Fatalf("the manifest lacks %d chunks", log.Missing())
+		t.Fatalf("%d chunks are missing in the manifest", log.Missing())
 	}
 }
 
-func TestCopyIsRightForAnyShape(t *testing.T) {
+func TestCopyWithAnySizesAndOptions(t *testing.T) {
 	for _, size := range []int64{512, 1 << 20, 5<<20 + 512, 70<<20 + 3*512} {
 		for _, fill := range []float64{0, 0.4, 1} {
 			for _, o := range []Options{
@@ -141,7 +141,7 @@ func TestCopyIsRightForAnyShape(t *testing.T) {
 						t.Fatal(err)
 					}
 					if !o.Manifest.Complete() {
-						t.Fatalf("the manifest lacks %d chunks", o.Manifest.Missing())
+						t.Fatalf("%d chunks are missing in the manifest", o.Manifest.Missing())
 					}
 				})
 			}
@@ -150,14 +150,14 @@ func TestCopyIsRightForAnyShape(t *testing.T) {
 }
 
 func TestCopyNeverWritesZeros(t *testing.T) {
-	src := blind{disk.NewSparsePattern(64<<20, 0.5, 3)}
+	src := undescribedSource{disk.NewSparsePattern(64<<20, 0.5, 3)}
 	img := newMemImage(src.Size())
 	log, _ := newLog(t, src.Size())
 	res, err := Copy(t.Context(), src, img, Options{Manifest: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, img, log, src)
+	checkImage(t, img, log, src)
 	var data int64
 	extents, err := src.Pattern.Extents(t.Context(), disk.Range{Len: src.Size()})
 	if err != nil {
@@ -169,14 +169,14 @@ func TestCopyNeverWritesZeros(t *testing.T) {
 		}
 	}
 	if img.writes != data || res.Written != data || res.Read != src.Size() {
-		t.Errorf("wrote %d (result says %d) and read %d; want %d written, all read", img.writes, res.Written, res.Read, data)
+		t.Errorf("wrote %d bytes (result: %d) and read %d; want %d written, all read", img.writes, res.Written, res.Read, data)
 	}
 }
 
-// blind is a source that does not know its holes.
-type blind struct{ *disk.Pattern }
+// undescribedSource is a source that does not report its holes.
+type undescribedSource struct{ *disk.Pattern }
 
-func (b blind) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+func (b undescribedSource) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
 	return []disk.Extent{{Range: r}}, nil
 }
 
@@ -191,17 +191,17 @@ func TestCopyReadsOnlyData(t *testing.T) {
 	}
 }
 
-// pacer is a budget that grants all, and counts.
-type pacer struct{ bytes atomic.Int64 }
+// countingPacer is a budget that grants all requests and counts their bytes.
+type countingPacer struct{ bytes atomic.Int64 }
 
-func (p *pacer) pace(_ context.Context, bytes int64) error { p.bytes.Add(bytes); return nil }
+func (p *countingPacer) pace(_ context.Context, bytes int64) error { p.bytes.Add(bytes); return nil }
 
-// A budget is asked for what is read: not for zeros that are known, nor for chunks that the
-// manifest has. What it refuses is not read.
-func TestCopyAsksItsBudgetForWhatItReads(t *testing.T) {
+// Copy requests its budget for the bytes that it reads, and not for known zeros or chunks in the
+// manifest. It does not read the bytes that the budget refuses.
+func TestCopyRequestsBudgetForBytesRead(t *testing.T) {
 	src := disk.NewSparsePattern(64<<20, 0.3, 6)
 	log, _ := newLog(t, src.Size())
-	var paced pacer
+	var paced countingPacer
 	refused, granted := errors.New("no more"), 0
 	half := func(ctx context.Context, bytes int64) error {
 		if granted++; granted > 4 {
@@ -235,18 +235,18 @@ func TestCopyResumesAfterACrashAtEveryOperation(t *testing.T) {
 		}
 		_, err := Copy(t.Context(), src, img, o)
 		if err == nil {
-			break // more operations than the copy has: every one of them was tried
+			break // the copy ended before operation at: all its operations were tried
 		}
 		if !errors.Is(err, crash) {
 			t.Fatalf("crash at operation %d: %v", at, err)
 		}
-		resume(t, src, img, log, path, o)
+		resumeCopy(t, src, img, log, path, o)
 	}
 }
 
-// resume crashes the image, opens the manifest again and copies what is missing; it
-// fails the test if a safe chunk is touched.
-func resume(t *testing.T, src disk.Source, img *memImage, log *manifest.Log, path string, o Options) {
+// resumeCopy crashes the image, opens the manifest again and copies the missing chunks. It
+// fails the test if Copy copies a chunk that is in the manifest.
+func resumeCopy(t *testing.T, src disk.Source, img *memImage, log *manifest.Log, path string, o Options) {
 	t.Helper()
 	img.crash()
 	if err := log.Close(); err != nil {
@@ -266,10 +266,10 @@ func resume(t *testing.T, src disk.Source, img *memImage, log *manifest.Log, pat
 	if got := (res.Done + manifest.ChunkSize - 1) / manifest.ChunkSize; got != missing {
 		t.Fatalf("copied %d bytes, %d chunks were missing", res.Done, missing)
 	}
-	expect(t, img, again, src)
+	checkImage(t, img, again, src)
 }
 
-func TestCanceledCopyKeepsWhatItHeld(t *testing.T) {
+func TestCanceledCopyRecordsCopiedChunks(t *testing.T) {
 	src := disk.NewPattern(32 << 20)
 	img := newMemImage(src.Size())
 	log, path := newLog(t, src.Size())
@@ -284,54 +284,54 @@ func TestCanceledCopyKeepsWhatItHeld(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	if got := (log.Chunks() - log.Missing()) * manifest.ChunkSize; got != res.Done || got < 8<<20 {
-		t.Fatalf("%d bytes are safe, %d were held", got, res.Done)
+		t.Fatalf("%d bytes are in the manifest, %d were copied", got, res.Done)
 	}
 	o.Progress = nil
-	resume(t, src, img, log, path, o)
+	resumeCopy(t, src, img, log, path, o)
 }
 
-func TestCopyNamesWhereReadingFailed(t *testing.T) {
+func TestReadErrorContainsTheRange(t *testing.T) {
 	broken := errors.New("bad sector")
-	src := faulty{Source: disk.NewPattern(8 << 20), at: 5 << 20, err: broken}
+	src := badSectorSource{Source: disk.NewPattern(8 << 20), at: 5 << 20, err: broken}
 	_, err := Copy(t.Context(), src, disk.NewNull(8<<20), Options{Window: 1 << 20, Span: 1 << 20})
 	if !errors.Is(err, broken) || err.Error() != "read [5242880, 6291456): bad sector" {
 		t.Fatalf("got %v", err)
 	}
 }
 
-// faulty fails reads that cover the byte at.
-type faulty struct {
+// badSectorSource is a source whose reads of the byte at fail.
+type badSectorSource struct {
 	disk.Source
 	at  int64
 	err error
 }
 
-func (f faulty) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (f badSectorSource) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if off <= f.at && f.at < off+int64(len(p)) {
 		return f.err
 	}
 	return f.Source.ReadAt(ctx, p, off)
 }
 
-// Readers that fail while describe still hands out zero runs must not close the queue
-// under it: that was a panic once.
-func TestReadersMayFailBeforeDescribeIsDone(t *testing.T) {
+// Readers that fail while describe still sends zero runs must not close its queue, which caused a panic in an earlier
+// version.
+func TestReaderFailureDuringDescribe(t *testing.T) {
 	broken := errors.New("host is gone")
 	for seed := range uint64(50) {
-		src := failing{disk.NewSparsePattern(512<<20, 0.5, seed), broken}
+		src := brokenSource{disk.NewSparsePattern(512<<20, 0.5, seed), broken}
 		if _, err := Copy(t.Context(), src, disk.NewNull(src.Size()), Options{Readers: 1, Writers: 1}); !errors.Is(err, broken) {
 			t.Fatalf("got %v", err)
 		}
 	}
 }
 
-// failing fails every read.
-type failing struct {
+// brokenSource is a source whose reads fail.
+type brokenSource struct {
 	disk.Source
 	err error
 }
 
-func (f failing) ReadAt(context.Context, []byte, int64) error { return f.err }
+func (f brokenSource) ReadAt(context.Context, []byte, int64) error { return f.err }
 
 func TestCopyRefusesDifferentSizes(t *testing.T) {
 	if _, err := Copy(t.Context(), disk.NewPattern(1024), disk.NewNull(512), Options{}); err == nil {
@@ -339,7 +339,7 @@ func TestCopyRefusesDifferentSizes(t *testing.T) {
 	}
 }
 
-func TestCheckpointsComeByBytesAndByTime(t *testing.T) {
+func TestCheckpointsByBytesAndByTime(t *testing.T) {
 	src := disk.NewPattern(64 << 20)
 	now := time.Unix(0, 0)
 	var mu sync.Mutex
@@ -347,11 +347,11 @@ func TestCheckpointsComeByBytesAndByTime(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    Options
-		step time.Duration // time that passes with every MiB
+		step time.Duration // clock step per MiB
 		want int
 	}{
 		{"by bytes", Options{CheckpointBytes: 4 << 20, CheckpointEvery: time.Hour}, 0, 16},
-		// The description of the disk is a step of the clock as well: at 16, 32, 48, 64 s, and at the end.
+		// The description of the disk is also one clock step. Checkpoints are at 16, 32, 48 and 64 s, and at the end.
 		{"by time", Options{CheckpointBytes: 1 << 40, CheckpointEvery: 16 * time.Second}, time.Second, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -369,26 +369,27 @@ func TestCheckpointsComeByBytesAndByTime(t *testing.T) {
 	}
 }
 
+// windowsInUse returns the number of windows that are not in the pool.
 func windowsInUse(p *windowPool) int { return cap(p.idle) - len(p.uncut) - len(p.idle) }
 
-func TestWindowsComeBack(t *testing.T) {
+func TestWindowsAreReturned(t *testing.T) {
 	src := disk.NewSparsePattern(64<<20, 0.5, 1)
 	c := newCopy(src, disk.NewNull(src.Size()), Options{Window: 1 << 20})
 	w, err := c.takeWindow(t.Context(), disk.Range{Len: 4096})
 	if err != nil || windowsInUse(c.windows) != 1 {
-		t.Fatalf("%d windows out, error %v", windowsInUse(c.windows), err)
+		t.Fatalf("%d windows in use, error %v", windowsInUse(c.windows), err)
 	}
 	c.windows.put(w)
 	if _, err := c.runCopy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if out := windowsInUse(c.windows); out != 0 {
-		t.Fatalf("%d windows did not come back", out)
+		t.Fatalf("%d windows were not returned", out)
 	}
 }
 
-// TestSkippedBytesAreReported copies a disk whose chunks are all safe: no window is written,
-// so only the skipped ones report progress.
+// A copy of a disk whose chunks are all in the manifest reports the skipped bytes, although it writes no
+// window.
 func TestSkippedBytesAreReported(t *testing.T) {
 	const size = 3<<20 + disk.SectorSize
 	img := newMemImage(size)
@@ -402,61 +403,61 @@ func TestSkippedBytesAreReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	if res.Skipped != size || last.Skipped != size || last.Done != 0 {
-		t.Errorf("skipped %d of %d bytes; the last report: %+v", res.Skipped, size, last)
+		t.Errorf("skipped %d of %d bytes; last progress %+v", res.Skipped, size, last)
 	}
 }
 
-// described is a disk of zeros with data in some ranges. It records the requests for its extents and
-// the streams that are opened.
-type described struct {
+// describedSource is a disk of zeros with data in some ranges. It records the requests for its extents and
+// the opened streams.
+type describedSource struct {
 	disk.Null
 	data []disk.Range
 
-	mu      sync.Mutex
-	asked   []disk.Range
-	streams []disk.Range
-	open    int // streams that are not closed
-	short   int64
+	mu       sync.Mutex
+	requests []disk.Range
+	streams  []disk.Range
+	open     int   // number of open streams
+	short    int64 // bytes missing at the end of each stream
 }
 
-func (d *described) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+func (d *describedSource) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.asked = append(d.asked, r)
+	d.requests = append(d.requests, r)
 	return disk.Describe(r, d.data), nil
 }
 
-func (d *described) ReadAt(_ context.Context, p []byte, off int64) error {
+func (d *describedSource) ReadAt(_ context.Context, p []byte, off int64) error {
 	for i := range p {
 		p[i] = byte((off+int64(i))>>16) | 1
 	}
 	return nil
 }
 
-// streaming is a described disk that is read by streams only.
-type streaming struct{ *described }
+// streamSource is a describedSource that can only be read by streams.
+type streamSource struct{ *describedSource }
 
-func (s streaming) Hints() disk.Hints { return disk.Hints{Stream: s.stream} }
+func (s streamSource) Hints() disk.Hints { return disk.Hints{Stream: s.openStream} }
 
-func (s streaming) ReadAt(context.Context, []byte, int64) error {
+func (s streamSource) ReadAt(context.Context, []byte, int64) error {
 	return errors.New("read without a stream")
 }
 
-func (s streaming) stream(ctx context.Context, r disk.Range) (io.ReadCloser, error) {
+func (s streamSource) openStream(ctx context.Context, r disk.Range) (io.ReadCloser, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams = append(s.streams, r)
 	s.open++
-	return &body{s.described, r}, nil
+	return &rangeStream{s.describedSource, r}, nil
 }
 
-// body is the stream of a range. It ends short bytes before its end.
-type body struct {
-	d    *described
+// rangeStream is the stream of a range. It ends short bytes before the end of the range.
+type rangeStream struct {
+	d    *describedSource
 	left disk.Range
 }
 
-func (b *body) Read(p []byte) (int, error) {
+func (b *rangeStream) Read(p []byte) (int, error) {
 	n := min(int64(len(p)), b.left.Len-b.d.short)
 	if n <= 0 {
 		return 0, io.EOF
@@ -466,28 +467,28 @@ func (b *body) Read(p []byte) (int, error) {
 	return int(n), err
 }
 
-func (b *body) Close() error {
+func (b *rangeStream) Close() error {
 	b.d.mu.Lock()
 	defer b.d.mu.Unlock()
 	b.d.open--
 	return nil
 }
 
-// zeroed records the ranges that are zeroed and written.
-type zeroed struct {
+// recordingTarget is a target that records the zeroed and the written ranges.
+type recordingTarget struct {
 	disk.Null
 	mu             sync.Mutex
 	zeros, written []disk.Range
 }
 
-func (z *zeroed) Zero(_ context.Context, r disk.Range) error {
+func (z *recordingTarget) Zero(_ context.Context, r disk.Range) error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.zeros = append(z.zeros, r)
 	return nil
 }
 
-func (z *zeroed) WriteAt(_ context.Context, p []byte, off int64) error {
+func (z *recordingTarget) WriteAt(_ context.Context, p []byte, off int64) error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.written = append(z.written, disk.Range{Off: off, Len: int64(len(p))})
@@ -499,24 +500,24 @@ func sortRanges(list []disk.Range) []disk.Range {
 	return list
 }
 
-// A source is asked for the extents of at most 4 GiB at once, and not more often than that requires.
+// Copy requests the extents of a source in parts of 4 GiB.
 func TestExtentsAreRequestedInLargeParts(t *testing.T) {
-	src := &described{Null: disk.NewNull(9<<30 + 512)}
+	src := &describedSource{Null: disk.NewNull(9<<30 + 512)}
 	res, err := Copy(t.Context(), src, disk.NewNull(src.Size()), Options{})
 	if err != nil || res.Done != src.Size() {
 		t.Fatalf("%+v, %v", res.Progress, err)
 	}
 	want := []disk.Range{{Off: 0, Len: 4 << 30}, {Off: 4 << 30, Len: 4 << 30}, {Off: 8 << 30, Len: 1<<30 + 512}}
-	if !slices.Equal(src.asked, want) {
-		t.Errorf("asked for %v, want %v", src.asked, want)
+	if !slices.Equal(src.requests, want) {
+		t.Errorf("requested extents of %v, want %v", src.requests, want)
 	}
 }
 
-// A hole is zeroed in one piece however many spans it covers, up to the chunk with the next data; the
-// part of a chunk around its data is zeroed with it.
-func TestHolesAreZeroedInOnePiece(t *testing.T) {
-	src := &described{Null: disk.NewNull(32 << 20), data: []disk.Range{{Off: 10<<20 + 64<<10, Len: 64 << 10}}}
-	dst := &zeroed{Null: src.Null}
+// A hole of any number of spans is zeroed in one piece, up to the chunk with the next data. The zeros in a chunk with
+// data are zeroed with that chunk.
+func TestHolesAreZeroedInOneCall(t *testing.T) {
+	src := &describedSource{Null: disk.NewNull(32 << 20), data: []disk.Range{{Off: 10<<20 + 64<<10, Len: 64 << 10}}}
+	dst := &recordingTarget{Null: src.Null}
 	if _, err := Copy(t.Context(), src, dst, Options{Span: 4 << 20, Readers: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -526,10 +527,10 @@ func TestHolesAreZeroedInOnePiece(t *testing.T) {
 	}
 }
 
-// A source with streams is read by one stream for each run of data in a span, and by nothing else. The
-// last spans, one for each reader and those after them, are a quarter as long.
+// A source with streams is read only by streams, with one for each run of data in a span. The
+// last spans have a quarter of the length.
 func TestStreamsCoverSpans(t *testing.T) {
-	src := streaming{&described{Null: disk.NewNull(16 << 20), data: []disk.Range{{Len: 9 << 20}, {Off: 9<<20 + 128<<10, Len: 7<<20 - 128<<10}}}}
+	src := streamSource{&describedSource{Null: disk.NewNull(16 << 20), data: []disk.Range{{Len: 9 << 20}, {Off: 9<<20 + 128<<10, Len: 7<<20 - 128<<10}}}}
 	img := newMemImage(16 << 20)
 	if _, err := Copy(t.Context(), src, img, Options{Readers: 2, Span: 4 << 20, Window: 2 << 20}); err != nil {
 		t.Fatal(err)
@@ -542,7 +543,7 @@ func TestStreamsCoverSpans(t *testing.T) {
 		t.Errorf("streams %v, want %v; %d are open", got, want, src.open)
 	}
 	all := make([]byte, 16<<20)
-	if err := src.described.ReadAt(t.Context(), all, 0); err != nil {
+	if err := src.describedSource.ReadAt(t.Context(), all, 0); err != nil {
 		t.Fatal(err)
 	}
 	clear(all[9<<20 : 9<<20+128<<10])
@@ -551,16 +552,16 @@ func TestStreamsCoverSpans(t *testing.T) {
 	}
 }
 
-// A stream that ends before its range fails the copy and is closed: no zeros take the place of data.
-func TestStreamThatEndsEarly(t *testing.T) {
-	src := streaming{&described{Null: disk.NewNull(4 << 20), data: []disk.Range{{Len: 4 << 20}}, short: 1}}
+// If a stream ends before its range, the copy fails and closes it. It does not write zeros for the missing data.
+func TestTruncatedStreamFailsCopy(t *testing.T) {
+	src := streamSource{&describedSource{Null: disk.NewNull(4 << 20), data: []disk.Range{{Len: 4 << 20}}, short: 1}}
 	_, err := Copy(t.Context(), src, newMemImage(4<<20), Options{Readers: 1})
 	if !errors.Is(err, io.ErrUnexpectedEOF) || src.open != 0 {
 		t.Errorf("%v, %d streams are open", err, src.open)
 	}
 }
 
-// The buffers of a copy are (Readers + Writers) windows, and not more than the disk has.
+// A copy has at most Readers + Writers windows, and at most as many as the disk has.
 func TestBuffersAreLimited(t *testing.T) {
 	for _, c := range []struct {
 		size int64
@@ -575,12 +576,12 @@ func TestBuffersAreLimited(t *testing.T) {
 }
 
 // The sum of two attempts counts each byte once, as done or as skipped.
-func TestThenAddsAttempts(t *testing.T) {
+func TestResultThenAddsAttempts(t *testing.T) {
 	src := disk.NewPattern(8 << 20)
 	log, _ := newLog(t, src.Size())
 	broken := errors.New("bad sector")
 	o := Options{Manifest: log, Window: 1 << 20, Span: 1 << 20, Readers: 1, Writers: 1}
-	first, err := Copy(t.Context(), faulty{Source: src, at: 5 << 20, err: broken}, disk.NewNull(src.Size()), o)
+	first, err := Copy(t.Context(), badSectorSource{Source: src, at: 5 << 20, err: broken}, disk.NewNull(src.Size()), o)
 	if !errors.Is(err, broken) || first.Done == 0 {
 		t.Fatalf("%+v, %v", first.Progress, err)
 	}
@@ -590,6 +591,6 @@ func TestThenAddsAttempts(t *testing.T) {
 	}
 	sum := first.Then(second)
 	if sum.Done != src.Size() || sum.Skipped != 0 || sum.Written != src.Size() || sum.Checkpoints != first.Checkpoints+second.Checkpoints {
-		t.Errorf("%+v and %+v add up to %+v", first.Progress, second.Progress, sum)
+		t.Errorf("the sum of %+v and %+v is %+v", first.Progress, second.Progress, sum)
 	}
 }

@@ -14,18 +14,18 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// state is a disk in memory at one moment; it counts what is read of it.
-type state struct {
+// memDisk is a disk in memory that records its reads.
+type memDisk struct {
 	bytes []byte
 	mu    sync.Mutex
 	read  []disk.Range
 }
 
-func (s *state) Size() int64       { return int64(len(s.bytes)) }
-func (s *state) Hints() disk.Hints { return disk.Hints{Streams: 3} }
-func (s *state) Close() error      { return nil }
+func (s *memDisk) Size() int64       { return int64(len(s.bytes)) }
+func (s *memDisk) Hints() disk.Hints { return disk.Hints{Streams: 3} }
+func (s *memDisk) Close() error      { return nil }
 
-func (s *state) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (s *memDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.read = append(s.read, disk.Range{Off: off, Len: int64(len(p))})
@@ -33,8 +33,8 @@ func (s *state) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return ctx.Err()
 }
 
-// Extents calls a grain zero if it is, as maps do that are as fine as that.
-func (s *state) Extents(_ context.Context, r disk.Range) (list []disk.Extent, err error) {
+// Extents reports each grain as zeros or data, like an exact map of the disk.
+func (s *memDisk) Extents(_ context.Context, r disk.Range) (list []disk.Extent, err error) {
 	for off := r.Off; off < r.End(); off = nextGrain(off) {
 		g := disk.Range{Off: off, Len: min(nextGrain(off), r.End()) - off}
 		e := disk.Extent{Range: g, Kind: disk.Zero}
@@ -46,18 +46,18 @@ func (s *state) Extents(_ context.Context, r disk.Range) (list []disk.Extent, er
 	return list, nil
 }
 
-// history is a disk, what a guest made of it, and which grains it touched.
-type history struct {
-	old, new *state
-	changed  *bitmap.Bitmap
-	grains   int64 // bytes of changed grains
+// diskHistory is a disk before and after changes by a guest.
+type diskHistory struct {
+	old, new *memDisk
+	changed  *bitmap.Bitmap // changed grains
+	grains   int64          // bytes of changed grains
 }
 
-// newHistory changes about one in every grains at random: some to zeros, some to what they
-// were.
-func newHistory(seed uint64, size int64, every int) *history {
+// newHistory changes random grains, on average one of every grains. Some become zeros, and some get the same
+// content.
+func newHistory(seed uint64, size int64, every int) *diskHistory {
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	h := &history{old: &state{bytes: make([]byte, size)}, new: &state{bytes: make([]byte, size)}, changed: bitmap.New(size, PatchGrain)}
+	h := &diskHistory{old: &memDisk{bytes: make([]byte, size)}, new: &memDisk{bytes: make([]byte, size)}, changed: bitmap.New(size, PatchGrain)}
 	noise := rand.NewChaCha8([32]byte{byte(seed)})
 	fill := func(b []byte) { noise.Read(b) }
 	for off := int64(0); off < size; off = nextGrain(off) {
@@ -74,7 +74,7 @@ func newHistory(seed uint64, size int64, every int) *history {
 		switch rnd.IntN(4) {
 		case 0:
 			clear(h.new.bytes[r.Off:r.End()])
-		case 1: // written with the same bytes
+		case 1: // the same content
 		default:
 			fill(h.new.bytes[r.Off+r.Len/3 : r.End()])
 		}
@@ -82,11 +82,11 @@ func newHistory(seed uint64, size int64, every int) *history {
 	return h
 }
 
-// reader reads what the image holds.
+// ReadAt makes memImage a Reader.
 func (m *memImage) ReadAt(_ context.Context, p []byte, off int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.step("read"); err != nil {
+	if err := m.countOp("read"); err != nil {
 		return err
 	}
 	copy(p, m.now[off:])
@@ -95,7 +95,7 @@ func (m *memImage) ReadAt(_ context.Context, p []byte, off int64) error {
 
 const patchSize = 12<<20 + 3*disk.SectorSize
 
-func TestPatchReadsAndWritesWhatChanged(t *testing.T) {
+func TestPatchReadsAndWritesChangedGrains(t *testing.T) {
 	for seed := range uint64(8) {
 		h := newHistory(seed, patchSize, 9)
 		img := newMemImage(patchSize)
@@ -105,18 +105,18 @@ func TestPatchReadsAndWritesWhatChanged(t *testing.T) {
 		}
 		img.writes, img.zeroed = 0, 0
 		var last Progress
-		var paced pacer
+		var paced countingPacer
 		res, err := Patch(t.Context(), h.new, img, img, h.changed, Options{Manifest: log, Pace: paced.pace, Progress: func(p Progress) { last = p }})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if paced.bytes.Load() != res.Read {
-			t.Errorf("seed %d: asked a budget for %d bytes and read %d", seed, paced.bytes.Load(), res.Read)
+			t.Errorf("seed %d: requested %d bytes from the budget and read %d", seed, paced.bytes.Load(), res.Read)
 		}
-		expect(t, img, log, h.new)
-		proves(t, log, h.new)
+		checkImage(t, img, log, h.new)
+		checkHashes(t, log, h.new)
 		if res.Read > h.grains || res.Written != img.writes || img.writes+img.zeroed != h.grains {
-			t.Errorf("seed %d: read %d, wrote %d and zeroed %d bytes for %d that changed", seed, res.Read, img.writes, img.zeroed, h.grains)
+			t.Errorf("seed %d: read %d, wrote %d and zeroed %d bytes for %d changed bytes", seed, res.Read, img.writes, img.zeroed, h.grains)
 		}
 		if res.Done+res.Skipped != patchSize || last.Done+last.Skipped != patchSize {
 			t.Errorf("seed %d: result %+v, progress at the end %+v", seed, res.Progress, last)
@@ -124,9 +124,9 @@ func TestPatchReadsAndWritesWhatChanged(t *testing.T) {
 	}
 }
 
-// TestCompareWritesWhatDiffers: without knowing what changed, everything is read, and only
-// chunks that differ are written; a crash in the middle leaves nothing wrong.
-func TestCompareWritesWhatDiffers(t *testing.T) {
+// With Compare, Copy reads all data and writes only the chunks that differ. A crash leaves no wrong chunk in the
+// manifest.
+func TestCompareWritesOnlyDifferingChunks(t *testing.T) {
 	for seed := range uint64(12) {
 		h := newHistory(seed, patchSize, 60)
 		img := newMemImage(patchSize)
@@ -152,8 +152,8 @@ func TestCompareWritesWhatDiffers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		provesOneOf(t, img, log, h.old, h.new)
-		for _, want := range []bool{true, false} { // the second time nothing differs
+		checkHashesOfEither(t, img, log, h.old, h.new)
+		for _, want := range []bool{true, false} { // false: the second copy finds no difference
 			img.writes, img.zeroed = 0, 0
 			if _, err := Copy(t.Context(), h.new, img, Options{Manifest: log, Compare: true}); err != nil {
 				t.Fatal(err)
@@ -162,15 +162,15 @@ func TestCompareWritesWhatDiffers(t *testing.T) {
 				t.Errorf("seed %d: wrote %d and zeroed %d bytes of a disk that did not change", seed, img.writes, img.zeroed)
 			}
 		}
-		expect(t, img, log, h.new)
-		proves(t, log, h.new)
+		checkImage(t, img, log, h.new)
+		checkHashes(t, log, h.new)
 		if err := log.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestPatchCompletesACopy: what Copy did not get to is taken from the later state as a whole.
+// Patch copies the chunks that an interrupted Copy did not reach completely from the later state.
 func TestPatchCompletesACopy(t *testing.T) {
 	h := newHistory(20, patchSize, 5)
 	img := newMemImage(patchSize)
@@ -190,13 +190,12 @@ func TestPatchCompletesACopy(t *testing.T) {
 	if _, err := Patch(t.Context(), h.new, img, img, h.changed, Options{Manifest: log}); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, img, log, h.new)
-	proves(t, log, h.new)
+	checkImage(t, img, log, h.new)
+	checkHashes(t, log, h.new)
 }
 
-// TestPatchSurvivesACrashAnywhere: after it, what the manifest lists is either of the old
-// state or of the new one, and untouched grains of listed chunks are right; and Patch with
-// the same changes, from the same state or a later one, completes the image.
+// After a crash of Patch, each chunk in the manifest equals the image, and the old or the new state. Another Patch with
+// the same changes completes the image.
 func TestPatchSurvivesACrashAnywhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("crashes at every operation")
@@ -229,21 +228,21 @@ func TestPatchSurvivesACrashAnywhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		provesOneOf(t, img, log, h.old, h.new)
+		checkHashesOfEither(t, img, log, h.old, h.new)
 		o.Manifest = log
 		if _, err := Patch(t.Context(), h.new, img, img, h.changed, o); err != nil {
 			t.Fatal(err)
 		}
-		expect(t, img, log, h.new)
-		proves(t, log, h.new)
+		checkImage(t, img, log, h.new)
+		checkHashes(t, log, h.new)
 		if err := log.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// proves fails the test unless the manifest has the hash of every chunk of s.
-func proves(t *testing.T, log *manifest.Log, s *state) {
+// checkHashes fails the test if the manifest does not have the hash of every chunk of s.
+func checkHashes(t *testing.T, log *manifest.Log, s *memDisk) {
 	t.Helper()
 	for c := range log.Chunks() {
 		h, ok, err := log.Hash(c)
@@ -253,9 +252,9 @@ func proves(t *testing.T, log *manifest.Log, s *state) {
 	}
 }
 
-// provesOneOf fails the test if the manifest lists a chunk that the image does not hold, or
-// that is neither of the two states.
-func provesOneOf(t *testing.T, img *memImage, log *manifest.Log, states ...*state) {
+// checkHashesOfEither fails the test if a chunk in the manifest differs from the image, or from both
+// states.
+func checkHashesOfEither(t *testing.T, img *memImage, log *manifest.Log, states ...*memDisk) {
 	t.Helper()
 	for c := range log.Chunks() {
 		h, ok, err := log.Hash(c)
@@ -266,10 +265,10 @@ func provesOneOf(t *testing.T, img *memImage, log *manifest.Log, states ...*stat
 			continue
 		}
 		if h != hashAt(img.now, c) {
-			t.Fatalf("the manifest lists chunk %d, the image holds another", c)
+			t.Fatalf("chunk %d of the image differs from the manifest", c)
 		}
 		if h != hashAt(states[0].bytes, c) && h != hashAt(states[1].bytes, c) {
-			t.Fatalf("chunk %d is of neither state", c)
+			t.Fatalf("chunk %d differs from both states", c)
 		}
 	}
 }
@@ -279,8 +278,8 @@ func hashAt(b []byte, chunk int64) manifest.Hash {
 	return manifest.HashOf(b[off:min(off+manifest.ChunkSize, int64(len(b)))])
 }
 
-// TestPatchGoesInBatches: more chunks than one batch has, none of them twice.
-func TestPatchGoesInBatches(t *testing.T) {
+// Patch handles more chunks than one batch contains, each of them once.
+func TestPatchWorksInBatches(t *testing.T) {
 	const size = (patchBatch + 300) << 20
 	old, later := disk.NewSparsePattern(size, 0.01, 1), disk.NewSparsePattern(size, 0.01, 2)
 	log, _ := newLog(t, size)
@@ -296,7 +295,7 @@ func TestPatchGoesInBatches(t *testing.T) {
 	}
 }
 
-// checkedImage reads as source does.
+// checkedImage is a target whose reads return the data of source.
 type checkedImage struct {
 	disk.Target
 	source disk.Source
@@ -306,10 +305,10 @@ func (c *checkedImage) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return c.source.ReadAt(ctx, p, off)
 }
 
-// What rotted in the image next to what changed does not become part of what is proven; what
-// rotted elsewhere is left for those who read all of it.
-func TestPatchDoesNotProveWhatRotted(t *testing.T) {
-	h := newHistory(3, patchSize, 1<<30) // nothing changed
+// If the unchanged part of a changed chunk is corrupted in the image, Patch copies the chunk from the source. It does
+// not read unchanged chunks, so it does not detect corruption there.
+func TestPatchReplacesCorruptedPartOfChangedChunk(t *testing.T) {
+	h := newHistory(3, patchSize, 1<<30) // no changes
 	img := newMemImage(patchSize)
 	log, _ := newLog(t, patchSize)
 	if _, err := Copy(t.Context(), h.old, img, Options{Manifest: log}); err != nil {
@@ -317,21 +316,21 @@ func TestPatchDoesNotProveWhatRotted(t *testing.T) {
 	}
 	h.new.bytes[5<<20+9] ^= 1
 	h.changed.Set(disk.Range{Off: 5 << 20, Len: PatchGrain})
-	for _, off := range []int64{6<<20 - 1, 8<<20 + 7} { // in the chunk that changed, and in another
+	for _, off := range []int64{6<<20 - 1, 8<<20 + 7} { // one in the changed chunk, one in another
 		img.now[off] ^= 1
 	}
 	res, err := Patch(t.Context(), h.new, img, img, h.changed, Options{Manifest: log})
 	if err != nil || res.Mismatched != 1 || res.Read != manifest.ChunkSize {
-		t.Fatalf("%d rotten, %d read, %v", res.Mismatched, res.Read, err)
+		t.Fatalf("%d mismatched chunks, %d bytes read, %v", res.Mismatched, res.Read, err)
 	}
 	img.now[8<<20+7] ^= 1
-	expect(t, img, log, h.new)
-	proves(t, log, h.new)
+	checkImage(t, img, log, h.new)
+	checkHashes(t, log, h.new)
 }
 
 // Patch of a disk that did not change still completes the copy of an earlier attempt.
 func TestPatchWithoutChangesCompletesACopy(t *testing.T) {
-	h := newHistory(5, patchSize, 1<<30) // nothing changed
+	h := newHistory(5, patchSize, 1<<30) // no changes
 	img := newMemImage(patchSize)
 	log, _ := newLog(t, patchSize)
 	if _, err := Copy(t.Context(), h.old, img, Options{Manifest: log}); err != nil {
@@ -344,12 +343,12 @@ func TestPatchWithoutChangesCompletesACopy(t *testing.T) {
 	if _, err := Patch(t.Context(), h.new, img, img, h.changed, Options{Manifest: log}); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, img, log, h.new)
-	proves(t, log, h.new)
+	checkImage(t, img, log, h.new)
+	checkHashes(t, log, h.new)
 }
 
-// Of a chunk that changed in part, also of a short last one, the image is read once, and the source
-// only where it changed. Neighbouring grains are written at once.
+// For a partly changed chunk, Patch reads the image once, and only the changed grains of the source. It writes
+// neighbouring grains together.
 func TestPatchReadsAChunkOfTheImageOnce(t *testing.T) {
 	const size = 3<<20 + 300<<10 + 512
 	h := newHistory(9, size, 1<<30)
@@ -380,12 +379,12 @@ func TestPatchReadsAChunkOfTheImageOnce(t *testing.T) {
 	if ops["read"] != 2 || ops["write"] != 5 {
 		t.Errorf("%d reads and %d writes of the image, want one read for each of two chunks and one write for each of five ranges", ops["read"], ops["write"])
 	}
-	expect(t, img, log, h.new)
-	proves(t, log, h.new)
+	checkImage(t, img, log, h.new)
+	checkHashes(t, log, h.new)
 }
 
-// The image's chunks in memory are limited, and those that are written are given up: these and no
-// others, which other readers still need.
+// Patch keeps a limited number of image chunks in memory. It releases the chunks that are written, and no
+// others, because other readers still need them.
 func TestChunksOfTheImageInMemory(t *testing.T) {
 	const size = (maxImageChunks + 8) << 20
 	img := &checkedImage{Target: disk.NewNull(size), source: disk.NewPattern(size)}
@@ -415,11 +414,11 @@ func TestChunksOfTheImageInMemory(t *testing.T) {
 	}
 }
 
-// Unchanged bytes around a rotten chunk come from the right disk on both sides of its edge; a source that
-// cannot be read there is an error.
-func TestPatchReadsPastACorruptChunk(t *testing.T) {
+// Patch reads a corrupted chunk of the image from the source, and unchanged bytes next to it from the image. If the
+// source cannot be read there, Patch fails.
+func TestPatchReadsCorruptChunkFromSource(t *testing.T) {
 	for _, broken := range []bool{false, true} {
-		h := newHistory(3, patchSize, 1<<30) // nothing changed
+		h := newHistory(3, patchSize, 1<<30) // no changes
 		img := newMemImage(patchSize)
 		log, _ := newLog(t, patchSize)
 		if _, err := Copy(t.Context(), h.old, img, Options{Manifest: log}); err != nil {
@@ -432,19 +431,19 @@ func TestPatchReadsPastACorruptChunk(t *testing.T) {
 		img.now[5<<20+200<<10] ^= 1
 		src, bad := disk.Source(h.new), errors.New("bad sector")
 		if broken {
-			src = faulty{Source: h.new, at: 6<<20 - 1, err: bad} // read only because the chunk rotted
+			src = badSectorSource{Source: h.new, at: 6<<20 - 1, err: bad} // read only because the chunk is corrupted
 		}
 		res, err := Patch(t.Context(), src, img, img, h.changed, Options{Manifest: log, Window: 4 << 20, Readers: 1})
 		if broken {
 			if !errors.Is(err, bad) || log.Has(5) {
-				t.Errorf("%v, the rotten chunk is listed: %v", err, log.Has(5))
+				t.Errorf("%v, the corrupted chunk is in the manifest: %v", err, log.Has(5))
 			}
 			continue
 		}
 		if err != nil || res.Mismatched != 1 {
-			t.Fatalf("%d rotten, %v", res.Mismatched, err)
+			t.Fatalf("%d mismatched chunks, %v", res.Mismatched, err)
 		}
-		expect(t, img, log, h.new)
-		proves(t, log, h.new)
+		checkImage(t, img, log, h.new)
+		checkHashes(t, log, h.new)
 	}
 }

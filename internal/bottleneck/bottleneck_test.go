@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestLimitSaysWhatComesNext(t *testing.T) {
+func TestLimitNamesTheNextBottleneck(t *testing.T) {
 	for want, b := range map[string]Busy{
 		"": {},
 		"bottleneck: source (98 % busy); next: target, at 2.4 times the rate":    {Source: 0.98, Target: 0.4, Processor: 0.1},
@@ -19,8 +19,8 @@ func TestLimitSaysWhatComesNext(t *testing.T) {
 	}
 }
 
-// A fast copy counts more than a slow one, and one that nobody knows of does not count.
-func TestMeanIsByBytes(t *testing.T) {
+// Mean weights each copy by its bytes. A copy without a known load does not count.
+func TestMeanIsWeightedByBytes(t *testing.T) {
 	var m Mean
 	m.Add(Busy{Source: 1}, 300)
 	m.Add(Busy{Target: 1}, 100)
@@ -30,6 +30,6 @@ func TestMeanIsByBytes(t *testing.T) {
 		t.Errorf("mean %+v", got)
 	}
 	if got := new(Mean).Busy(); got != (Busy{}) {
-		t.Errorf("of nothing: %+v", got)
+		t.Errorf("mean without copies: %+v", got)
 	}
 }

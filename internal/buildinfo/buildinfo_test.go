@@ -34,7 +34,7 @@ func TestLinkedVersionTakesPrecedence(t *testing.T) {
 	linked = "1.2.3"
 	i := Current()
 	if i.Version != "1.2.3" || !strings.HasPrefix(i.Go, "go1.") || !strings.Contains(i.Platform, "/") {
-		t.Errorf("%+v", i)
+		t.Errorf("got %+v", i)
 	}
 	if got, want := i.Line("decamp"), "decamp 1.2.3 ("+i.Go+", "+i.Platform+")\n"; got != want {
 		t.Errorf("%q, want %q", got, want)

@@ -16,6 +16,6 @@ func TestOnlyListedVariablesArePassedOn(t *testing.T) {
 		}
 	}
 	if got := Of([]string{"PGPASSWORD=a"}); got == nil || len(got) != 0 {
-		t.Errorf("nothing is listed: %#v; nil is the whole environment", got)
+		t.Errorf("no listed variable: got %#v, want an empty slice, because nil means the whole environment", got)
 	}
 }

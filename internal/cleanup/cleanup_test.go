@@ -12,7 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-func mounted(server, name string) Record {
+// newRecord returns the record of a mounted datastore.
+func newRecord(server, name string) Record {
 	return Record{
 		Kind: NFSDatastore, Server: server, Host: "ha-host", Details: map[string]string{"name": name, "path": "/decamp"},
 		Text: "datastore " + name, ManualCommand: "esxcli storage nfs remove -v " + name, Since: time.Unix(1_700_000_000, 0).UTC(),
@@ -26,7 +27,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func (s *Store) texts(t *testing.T) string {
+func (s *Store) recordTexts(t *testing.T) string {
 	t.Helper()
 	list, err := s.List()
 	must(t, err)
@@ -37,58 +38,58 @@ func (s *Store) texts(t *testing.T) string {
 	return strings.Join(texts, ", ")
 }
 
-func TestRecordIsThereUntilItIsRemoved(t *testing.T) {
+func TestRecordExistsUntilRemoved(t *testing.T) {
 	s := NewStore(t.TempDir())
-	id, err := s.Add(mounted("esx1:443", "a"))
+	id, err := s.Add(newRecord("esx1:443", "a"))
 	must(t, err)
-	again := mounted("esx1:443", "a")
+	again := newRecord("esx1:443", "a")
 	again.Since = again.Since.Add(time.Hour)
 	if same, err := s.Add(again); err != nil || same != id {
-		t.Errorf("recorded again as %s, %v; want %s", same, err, id)
+		t.Errorf("added again: got ID %s, %v; want %s", same, err, id)
 	}
-	_, err = s.Add(mounted("esx2:443", "b"))
+	_, err = s.Add(newRecord("esx2:443", "b"))
 	must(t, err)
 	list, err := s.List()
 	must(t, err)
-	if len(list) != 2 || !list[0].Since.Equal(mounted("", "").Since) {
-		t.Fatalf("on record: %+v", list)
+	if len(list) != 2 || !list[0].Since.Equal(newRecord("", "").Since) {
+		t.Fatalf("got records %+v", list)
 	}
 	must(t, s.Remove(id))
 	must(t, s.Remove(id))
-	if got := s.texts(t); got != "datastore b" {
-		t.Errorf("on record: %s", got)
+	if got := s.recordTexts(t); got != "datastore b" {
+		t.Errorf("got records %q", got)
 	}
 }
 
-// A snapshot goes where its VM goes: it is on no host of its own. Anything else is.
-func TestSnapshotIsOnNoHost(t *testing.T) {
+// The record of a snapshot has no host, because the VM can move to another host. Other records require one.
+func TestSnapshotRecordHasNoHost(t *testing.T) {
 	s := NewStore(t.TempDir())
 	snapshot := Record{Kind: Snapshot, Server: "vc1:443", Details: map[string]string{"vm": "vm-7", "name": "decamp web01 2"}, Text: "snapshot"}
 	_, err := s.Add(snapshot)
 	must(t, err)
-	if list, err := s.List(); err != nil || len(list) != 1 || list[0].HostName() != "vc1:443" || mounted("esx1:443", "a").HostName() != "ha-host" {
-		t.Errorf("on record: %+v, %v", list, err)
+	if list, err := s.List(); err != nil || len(list) != 1 || list[0].HostName() != "vc1:443" || newRecord("esx1:443", "a").HostName() != "ha-host" {
+		t.Errorf("got records %+v, %v", list, err)
 	}
-	var asked []string
+	var names []string
 	done, err := s.Restore(t.Context(), "vc1:443", map[Kind]Undo{Snapshot: func(_ context.Context, r Record) error {
-		asked = append(asked, r.Details["name"])
+		names = append(names, r.Details["name"])
 		return nil
 	}})
-	if err != nil || len(done) != 1 || len(asked) != 1 || s.texts(t) != "" {
-		t.Errorf("asked for %v, put back %v, %v", asked, done, err)
+	if err != nil || len(done) != 1 || len(names) != 1 || s.recordTexts(t) != "" {
+		t.Errorf("called Undo for %v, reverted %v, %v", names, done, err)
 	}
-	nowhere := mounted("esx1:443", "a")
-	nowhere.Host = ""
-	_, err = s.Add(nowhere)
+	withoutHost := newRecord("esx1:443", "a")
+	withoutHost.Host = ""
+	_, err = s.Add(withoutHost)
 	must(t, err)
 	if _, err := s.List(); !fault.Is(err, fault.Corrupt) {
-		t.Errorf("a datastore on no host: %v", err)
+		t.Errorf("a datastore without a host: %v", err)
 	}
 }
 
-func TestPutBackAsksForEachRecordOfTheServer(t *testing.T) {
+func TestRestoreRevertsEachRecordOfTheServer(t *testing.T) {
 	s := NewStore(t.TempDir())
-	for _, r := range []Record{mounted("esx1:443", "a"), mounted("esx1:443", "busy"), mounted("esx2:443", "other")} {
+	for _, r := range []Record{newRecord("esx1:443", "a"), newRecord("esx1:443", "busy"), newRecord("esx2:443", "other")} {
 		_, err := s.Add(r)
 		must(t, err)
 	}
@@ -99,22 +100,22 @@ func TestPutBackAsksForEachRecordOfTheServer(t *testing.T) {
 		return nil
 	}})
 	if len(done) != 1 || done[0].Text != "datastore a" {
-		t.Errorf("put back: %+v", done)
+		t.Errorf("reverted %+v", done)
 	}
 	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "host ha-host still has datastore busy: a file is open") {
-		t.Errorf("error: %v", err)
+		t.Errorf("got error %v", err)
 	}
 	for _, part := range []string{"wait", "logs in to esx1:443", "decamp clean", "esxcli storage nfs remove -v busy"} {
 		if !strings.Contains(fault.HintOf(err), part) {
-			t.Errorf("the remedy does not say %q: %s", part, fault.HintOf(err))
+			t.Errorf("%q is missing in remedy %s", part, fault.HintOf(err))
 		}
 	}
-	if got := s.texts(t); got != "datastore busy, datastore other" && got != "datastore other, datastore busy" {
-		t.Errorf("on record: %s", got)
+	if got := s.recordTexts(t); got != "datastore busy, datastore other" && got != "datastore other, datastore busy" {
+		t.Errorf("got records %q", got)
 	}
 }
 
-func TestWhatCannotBeReadStaysAndIsNamed(t *testing.T) {
+func TestUnreadableRecordIsKeptAndReported(t *testing.T) {
 	for name, text := range map[string]string{
 		"no JSON":  "{",
 		"nothing":  "{}",
@@ -125,17 +126,17 @@ func TestWhatCannotBeReadStaysAndIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			s := NewStore(dir)
-			_, err := s.Add(mounted("esx1:443", "good"))
+			_, err := s.Add(newRecord("esx1:443", "good"))
 			must(t, err)
 			bad := filepath.Join(dir, "leftovers", "0123456789abcdef.json")
 			must(t, os.WriteFile(bad, []byte(text), 0o600))
 			must(t, os.WriteFile(bad+".new", []byte("half a rec"), 0o600))
 			done, err := s.Restore(t.Context(), "esx1:443", map[Kind]Undo{NFSDatastore: func(context.Context, Record) error { return nil }})
 			if len(done) != 1 {
-				t.Errorf("put back: %+v", done)
+				t.Errorf("reverted %+v", done)
 			}
 			if k := fault.KindOf(err); k != fault.Corrupt && k != fault.Unsupported || !strings.Contains(err.Error(), bad) || fault.HintOf(err) == "" {
-				t.Errorf("error %v (%v), remedy %q", err, k, fault.HintOf(err))
+				t.Errorf("got error %v (%v), remedy %q", err, k, fault.HintOf(err))
 			}
 			if _, err := os.Stat(bad); err != nil {
 				t.Error("the record is lost:", err)
@@ -144,23 +145,23 @@ func TestWhatCannotBeReadStaysAndIsNamed(t *testing.T) {
 	}
 }
 
-func TestKindNobodyKnowsStays(t *testing.T) {
+func TestRecordOfUnknownKindIsKept(t *testing.T) {
 	s := NewStore(t.TempDir())
-	_, err := s.Add(mounted("esx1:443", "a"))
+	_, err := s.Add(newRecord("esx1:443", "a"))
 	must(t, err)
 	if _, err := s.Restore(t.Context(), "esx1:443", nil); !fault.Is(err, fault.Unsupported) {
-		t.Errorf("error: %v", err)
+		t.Errorf("got error %v", err)
 	}
-	if got := s.texts(t); got != "datastore a" {
-		t.Errorf("on record: %q", got)
+	if got := s.recordTexts(t); got != "datastore a" {
+		t.Errorf("got records %q", got)
 	}
 }
 
-func TestNothingIsRecordedWhereNothingCanBeWritten(t *testing.T) {
+func TestAddFailsInUnwritableFolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
-	if _, err := NewStore(file).Add(mounted("esx1:443", "a")); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
-		t.Errorf("error: %v", err)
+	if _, err := NewStore(file).Add(newRecord("esx1:443", "a")); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
+		t.Errorf("got error %v", err)
 	}
 }
 
@@ -173,12 +174,12 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			var known *fault.Error
 			if !errors.As(err, &known) || known.Hint == "" {
-				t.Fatalf("%v has no remedy", err)
+				t.Fatalf("error %v has no remedy", err)
 			}
 			return
 		}
 		if r.Version != version || r.Kind == "" || r.Server == "" || r.Host == "" {
-			t.Fatalf("%+v was taken", r)
+			t.Fatalf("invalid record %+v is accepted", r)
 		}
 		s := NewStore(t.TempDir())
 		id, err := s.Add(r)
@@ -186,7 +187,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatal(err)
 		}
 		if back, err := s.readRecord(id); err != nil || back.ID() != id {
-			t.Fatalf("%+v came back as %+v, %v", r, back, err)
+			t.Fatalf("wrote %+v, read %+v, %v", r, back, err)
 		}
 	})
 }

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// A held change is left alone by every store of the folder, until its hold is released.
+// No store of the folder reverts a held change until its hold is released.
 func TestHeldChangeIsNotReverted(t *testing.T) {
 	dir := t.TempDir()
 	own, other := NewStore(dir), NewStore(dir)
-	_, err := own.Add(mounted("esx1:443", "left"))
+	_, err := own.Add(newRecord("esx1:443", "left"))
 	must(t, err)
-	hold, err := own.Hold(mounted("esx1:443", "used"))
+	hold, err := own.Hold(newRecord("esx1:443", "used"))
 	must(t, err)
 	reverted := ""
 	undo := map[Kind]Undo{NFSDatastore: func(_ context.Context, r Record) error { reverted += r.Text + " "; return nil }}
@@ -19,38 +19,37 @@ func TestHeldChangeIsNotReverted(t *testing.T) {
 		if _, err := s.Restore(t.Context(), "esx1:443", undo); err != nil {
 			t.Error(err)
 		}
-		if got := s.texts(t); reverted != "datastore left " || got != "datastore used" {
-			t.Fatalf("reverted %q, on record %q", reverted, got)
+		if got := s.recordTexts(t); reverted != "datastore left " || got != "datastore used" {
+			t.Fatalf("reverted %q, got records %q", reverted, got)
 		}
 		if list, err := s.ListLeft(); err != nil || len(list) > 0 {
-			t.Errorf("left: %v, %v", list, err)
+			t.Errorf("got %v, %v; want no changes left", list, err)
 		}
 	}
 	must(t, hold.Release())
 	if list, err := other.ListLeft(); err != nil || len(list) != 1 {
-		t.Errorf("left after its release: %v, %v", list, err)
+		t.Errorf("after the release: got %v, %v; want one change left", list, err)
 	}
 	done, err := other.Restore(t.Context(), "esx1:443", undo)
-	if err != nil || len(done) != 1 || reverted != "datastore left datastore used " || other.texts(t) != "" {
+	if err != nil || len(done) != 1 || reverted != "datastore left datastore used " || other.recordTexts(t) != "" {
 		t.Errorf("reverted %q, %d records, %v", reverted, len(done), err)
 	}
 }
 
-func TestRemovedHoldLeavesNothing(t *testing.T) {
+func TestRemovedHoldDeletesRecordAndLock(t *testing.T) {
 	s := NewStore(t.TempDir())
-	hold, err := s.Hold(mounted("esx1:443", "a"))
+	hold, err := s.Hold(newRecord("esx1:443", "a"))
 	must(t, err)
 	must(t, hold.Remove())
-	if got := s.texts(t); got != "" {
-		t.Errorf("on record: %s", got)
+	if got := s.recordTexts(t); got != "" {
+		t.Errorf("got records %q, want none", got)
 	}
-	again, err := s.Hold(mounted("esx1:443", "a")) // its lock was released
+	again, err := s.Hold(newRecord("esx1:443", "a")) // the lock of the first hold is released
 	must(t, err)
 	must(t, again.Remove())
 }
 
-// A process that restores at the same time may revert and remove a record before it is locked. It is then
-// added again.
+// Another process may revert and remove a record before Hold locks it. Hold then adds the record again.
 func TestHoldDuringRestores(t *testing.T) {
 	dir := t.TempDir()
 	ctx, stop := context.WithCancel(t.Context())
@@ -65,10 +64,10 @@ func TestHoldDuringRestores(t *testing.T) {
 	}()
 	for range 20 {
 		s := NewStore(dir)
-		hold, err := s.Hold(mounted("esx1:443", "a"))
+		hold, err := s.Hold(newRecord("esx1:443", "a"))
 		must(t, err)
-		if got := s.texts(t); got != "datastore a" {
-			t.Fatalf("held, and on record: %q", got)
+		if got := s.recordTexts(t); got != "datastore a" {
+			t.Fatalf("got records %q, want the held change", got)
 		}
 		must(t, hold.Remove())
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// testFlags are the flags that defaults of tests may contain.
+// testFlags contains the flags that the defaults in tests may set.
 var testFlags = []string{"transport", "connections", "to", "server", "db", "warm"}
 
-// writeConfig writes a config file with a mode, whatever the umask is.
+// writeConfig writes a config file with a mode, independent of the umask.
 func writeConfig(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -44,7 +44,7 @@ func TestFindPaths(t *testing.T) {
 	}
 }
 
-func TestTheUsersFileHasPrecedence(t *testing.T) {
+func TestUserFileHasPrecedence(t *testing.T) {
 	p := Paths{filepath.Join(t.TempDir(), "system.yaml"), filepath.Join(t.TempDir(), "user.yaml")}
 	writeConfig(t, p.System, "sources:\n  a: {url: 'esxi://root@sys'}\n  b: {url: 'esxi://root@b'}\ndefaults: {transport: nfc, connections: 3, db: 'postgres://d@h/d'}\n", 0o644)
 	writeConfig(t, p.User, "# mine\nsources:\n  a:\n    url: esxi://esx1:8443\n    user: root\n    fingerprint: "+strings.ToLower(strings.ReplaceAll(fingerprint, ":", ""))+"\ndefaults:\n  transport: https\n  server: https://h:8470\n", 0o600)
@@ -53,7 +53,7 @@ func TestTheUsersFileHasPrecedence(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := s.Sources["a"]; a.URL != "esxi://root@esx1:8443" || a.Fingerprint != fingerprint || a.String() != p.User+":3" {
-		t.Errorf("source a is %+v", a)
+		t.Errorf("got source a %+v", a)
 	}
 	if _, both := s.Defaults["db"]; both || s.Defaults["server"].Values[0] != "https://h:8470" {
 		t.Errorf("the default server of the user does not replace the database of the machine: %+v", s.Defaults)
@@ -66,14 +66,14 @@ func TestTheUsersFileHasPrecedence(t *testing.T) {
 func TestMissingFilesHaveNoSettings(t *testing.T) {
 	s, err := Load(Paths{filepath.Join(t.TempDir(), "none"), ""}, nil)
 	if err != nil || len(s.Sources)+len(s.Targets)+len(s.Servers)+len(s.Defaults) != 0 {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("got settings %+v, %v", s, err)
 	}
 }
 
 func TestMistakesNameFileLineAndRemedy(t *testing.T) {
 	for _, tt := range []struct {
-		name, text, says, remedy string
-		line                     int
+		name, text, message, remedy string
+		line                        int
 	}{
 		{"syntax", "sources:\n\t- x\n", "found character that cannot start any token", "indent with spaces", 2},
 		{"second document", "targets: {a: 'dir:/x'}\n---\nx: 1\n", "a second document begins", "remove the line ---", 2},
@@ -117,33 +117,33 @@ func TestMistakesNameFileLineAndRemedy(t *testing.T) {
 				t.Fatal(found, err)
 			}
 			first := found[0]
-			if first.Line != tt.line || first.File != path || !strings.Contains(first.Text, tt.says) || !strings.Contains(first.Remedy, tt.remedy) {
+			if first.Line != tt.line || first.File != path || !strings.Contains(first.Text, tt.message) || !strings.Contains(first.Remedy, tt.remedy) {
 				t.Errorf("got %+v", first)
 			}
 			if strings.Contains(found.Err().Error()+first.Remedy, "sesame") {
-				t.Error("the secret is repeated")
+				t.Error("the error contains the secret")
 			}
 		})
 	}
 }
 
-func TestAllMistakesAreFoundInOneRun(t *testing.T) {
+func TestAllConfigMistakesAreReported(t *testing.T) {
 	_, found := parse("f", []byte("targets:\n  b: x\nsources:\n  a: {}\nbad: 1\n"), nil)
 	if len(found) != 3 || found[0].Line != 2 || found[1].Line != 4 || found[2].Line != 5 {
-		t.Errorf("found %v", found)
+		t.Errorf("got findings %v", found)
 	}
 	if err := found.Err(); !strings.Contains(err.Error(), "f:2: targets.b") || !strings.Contains(err.Error(), "2 more: decamp config check") {
 		t.Error(err)
 	}
 }
 
-func TestAFileThatOthersMayWriteIsRefused(t *testing.T) {
+func TestConfigWritableByOthersIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	for mode, refused := range map[os.FileMode]bool{0o600: false, 0o644: false, 0o664: true, 0o646: true} {
 		writeConfig(t, path, "targets: {a: 'dir:/x'}\n", mode)
 		_, err := Load(Paths{User: path}, nil)
 		if fault.Is(err, fault.Denied) != refused || refused && fault.HintOf(err) != "run: chmod go-w "+path {
-			t.Errorf("%o: %v (%s)", mode, err, fault.HintOf(err))
+			t.Errorf("mode %o: got %v (%s)", mode, err, fault.HintOf(err))
 		}
 	}
 }
@@ -151,7 +151,7 @@ func TestAFileThatOthersMayWriteIsRefused(t *testing.T) {
 // A file of another user is refused, because that user may write it at any time.
 func TestAFileOfAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, to give a file away")
+		t.Skip("requires root to change the owner of a file")
 	}
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	writeConfig(t, path, "targets: {a: 'dir:/x'}\n", 0o644)
@@ -160,11 +160,11 @@ func TestAFileOfAnotherUserIsRefused(t *testing.T) {
 	}
 	_, err := Load(Paths{User: path}, nil)
 	if !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "belongs to user 65534") || fault.HintOf(err) != "chown 0 "+path {
-		t.Errorf("%v (%s)", err, fault.HintOf(err))
+		t.Errorf("got %v (%s)", err, fault.HintOf(err))
 	}
 }
 
-// A config file that is a FIFO is an error, and does not block.
+// A FIFO in place of a config file is an error and does not block.
 func TestAFIFOIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	if err := unix.Mkfifo(path, 0o600); err != nil {
@@ -175,9 +175,9 @@ func TestAFIFOIsRefused(t *testing.T) {
 	}
 }
 
-// A service can run as another user than the one that $HOME names: the folder of that user has no config file for
-// it. A file in a folder that it can search must be readable.
-func TestFilesThatAnotherUserCannotRead(t *testing.T) {
+// A service can run as another user than the owner of $HOME. It ignores a config file in a folder that it cannot
+// search. In a folder that it can search, the file must be readable.
+func TestUnreadableConfigFiles(t *testing.T) {
 	folder, err := os.MkdirTemp("/tmp", "decamp-config-") // t.TempDir is in a folder that others cannot search
 	if err != nil {
 		t.Fatal(err)
@@ -194,20 +194,20 @@ func TestFilesThatAnotherUserCannotRead(t *testing.T) {
 		}
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		old, _ := unix.SetfsuidRetUid(65534) // root reads everything; without root it changes nothing
+		old, _ := unix.SetfsuidRetUid(65534) // root may read every file; without root, this has no effect
 		defer unix.SetfsuidRetUid(old)
 		_, err := Load(Paths{User: path}, nil)
 		return err
 	}
 	if err := load(0); err != nil {
-		t.Errorf("in a folder that cannot be searched: %v", err)
+		t.Errorf("a file in a folder that cannot be searched: %v", err)
 	}
 	if err := load(0o755); !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "readable for the user that runs decamp") {
 		t.Errorf("an unreadable file: %v (%s)", err, fault.HintOf(err))
 	}
 }
 
-// moveFlags are the flags of a command that migrates.
+// moveFlags contains the flags of a command that migrates.
 type moveFlags struct {
 	*pflag.FlagSet
 	transport, server, fingerprint, tokenFile, ca, db, sourcePrint, password string
@@ -234,7 +234,7 @@ func newMoveFlags(t *testing.T, args ...string) *moveFlags {
 	return m
 }
 
-const applied = `
+const settingsText = `
 sources:
   lab: {url: 'esxi://root@esx1', fingerprint: '` + fingerprint + `', passwordFile: /pw}
 targets:
@@ -248,8 +248,8 @@ defaults:
   to: [store, 'dir:/y']
 `
 
-// apply applies the settings of a text, and returns the flags and the arguments.
-func apply(t *testing.T, text string, vars map[string]string, words ...string) (*moveFlags, []string, error) {
+// applySettings applies the settings of a text, and returns the flags and the arguments.
+func applySettings(t *testing.T, text string, vars map[string]string, words ...string) (*moveFlags, []string, error) {
 	t.Helper()
 	s, found := parse("config.yaml", []byte(text), testFlags)
 	if len(found) > 0 {
@@ -262,7 +262,7 @@ func apply(t *testing.T, text string, vars map[string]string, words ...string) (
 }
 
 func TestDefaultsAndNamesAreApplied(t *testing.T) {
-	f, args, err := apply(t, applied, nil, "lab", "web01")
+	f, args, err := applySettings(t, settingsText, nil, "lab", "web01")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestDefaultsAndNamesAreApplied(t *testing.T) {
 
 // The files with secrets are those of sources and servers.
 func TestSecretFiles(t *testing.T) {
-	s, _ := parse("config.yaml", []byte(applied), testFlags)
+	s, _ := parse("config.yaml", []byte(settingsText), testFlags)
 	if got := strings.Join(s.SecretFiles(), " "); got != "/pw /token" {
 		t.Errorf("got %q", got)
 	}
@@ -287,7 +287,7 @@ func TestSecretFiles(t *testing.T) {
 }
 
 func TestFlagsAndEnvironmentHavePrecedence(t *testing.T) {
-	f, args, err := apply(t, applied, map[string]string{"DECAMP_PASSWORD_FILE": "/env", "DECAMP_TOKEN_FILE": "/env"},
+	f, args, err := applySettings(t, settingsText, map[string]string{"DECAMP_PASSWORD_FILE": "/env", "DECAMP_TOKEN_FILE": "/env"},
 		"--transport", "https", "--to", "dir:/z", "--fingerprint", "AA", "--server-ca", "/mine", "esxi://ada@other", "web01")
 	if err != nil {
 		t.Fatal(err)
@@ -295,35 +295,35 @@ func TestFlagsAndEnvironmentHavePrecedence(t *testing.T) {
 	if f.transport != "https" || f.sourcePrint != "AA" || f.password != "" || f.tokenFile != "" || f.ca != "/mine" || f.fingerprint != "" || strings.Join(f.to, " ") != "dir:/z" || args[0] != "esxi://ada@other" {
 		t.Errorf("got %+v %v", f, args)
 	}
-	f, _, err = apply(t, applied, nil, "--db", "postgres://d@h/d", "lab", "web01")
+	f, _, err = applySettings(t, settingsText, nil, "--db", "postgres://d@h/d", "lab", "web01")
 	if err != nil || f.server != "" || f.db != "postgres://d@h/d" {
-		t.Errorf("a default server applies beside --db: %+v, %v", f, err)
+		t.Errorf("got the default server despite --db: %+v, %v", f, err)
 	}
-	f, _, err = apply(t, applied, map[string]string{"DECAMP_SERVER": "https://env:8470"}, "lab", "web01")
+	f, _, err = applySettings(t, settingsText, map[string]string{"DECAMP_SERVER": "https://env:8470"}, "lab", "web01")
 	if err != nil || f.server != "" || f.fingerprint != "" {
-		t.Errorf("a default server replaces the environment: %+v, %v", f, err)
+		t.Errorf("got the default server despite the environment: %+v, %v", f, err)
 	}
-	f, _, err = apply(t, strings.Replace(applied, "  server: prod\n", "", 1), map[string]string{"DECAMP_SERVER": "prod"}, "lab", "web01")
+	f, _, err = applySettings(t, strings.Replace(settingsText, "  server: prod\n", "", 1), map[string]string{"DECAMP_SERVER": "prod"}, "lab", "web01")
 	if err != nil || f.server != "https://decamp:8470" || f.fingerprint != fingerprint {
-		t.Errorf("the environment has a name: %+v, %v", f, err)
+		t.Errorf("a server name in the environment: got %+v, %v", f, err)
 	}
 }
 
-func TestUnknownNamesAreErrorsWithTheNearest(t *testing.T) {
+func TestUnknownNamesHaveSuggestions(t *testing.T) {
 	for _, tt := range []struct {
 		words           []string
-		says, remedy    string
+		message, remedy string
 		replace, byText string
 	}{
-		{words: []string{"labb", "x"}, says: `no source "labb"`, remedy: "did you mean lab?"},
-		{words: []string{"lab", "x", "--to", "storage"}, says: `no target "storage"`, remedy: "dir:/FOLDER"},
-		{words: []string{"lab", "x", "--server", "prd"}, says: `no server "prd"`, remedy: "did you mean prod?"},
-		{words: []string{"lab", "x"}, says: `config.yaml:10: defaults.connections: "many"`, remedy: "correct the value", replace: "connections: 4", byText: "connections: many"},
-		{words: []string{"lab", "x"}, says: "accepts one value", replace: "transport: nfc", byText: "transport: [nfc, https]"},
+		{words: []string{"labb", "x"}, message: `no source "labb"`, remedy: "did you mean lab?"},
+		{words: []string{"lab", "x", "--to", "storage"}, message: `no target "storage"`, remedy: "dir:/FOLDER"},
+		{words: []string{"lab", "x", "--server", "prd"}, message: `no server "prd"`, remedy: "did you mean prod?"},
+		{words: []string{"lab", "x"}, message: `config.yaml:10: defaults.connections: "many"`, remedy: "correct the value", replace: "connections: 4", byText: "connections: many"},
+		{words: []string{"lab", "x"}, message: "accepts one value", replace: "transport: nfc", byText: "transport: [nfc, https]"},
 	} {
-		_, _, err := apply(t, strings.Replace(applied, tt.replace, tt.byText, 1), nil, tt.words...)
-		if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), tt.says) || !strings.Contains(fault.HintOf(err), tt.remedy) {
-			t.Errorf("%v: %v (%s)", tt.words, err, fault.HintOf(err))
+		_, _, err := applySettings(t, strings.Replace(settingsText, tt.replace, tt.byText, 1), nil, tt.words...)
+		if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), tt.message) || !strings.Contains(fault.HintOf(err), tt.remedy) {
+			t.Errorf("%v: got %v (%s)", tt.words, err, fault.HintOf(err))
 		}
 	}
 }
@@ -365,7 +365,7 @@ targets:
   store: dir:/srv
 `
 	if string(text) != want {
-		t.Errorf("got\n%s", text)
+		t.Errorf("got\n%s\nwant\n%s", text, want)
 	}
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o640 {
 		t.Error("the mode changed:", st.Mode(), err)
@@ -378,7 +378,7 @@ targets:
 	}
 	s, err := Load(Paths{User: path}, testFlags)
 	if err != nil || len(s.Servers) != 0 || len(s.Defaults) != 0 || len(s.Sources) != 3 {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("got settings %+v, %v", s, err)
 	}
 }
 
@@ -394,12 +394,12 @@ func TestEditorChangesNoFileWithMistakes(t *testing.T) {
 		t.Error(err)
 	}
 	if text, err := os.ReadFile(path); err != nil || len(text) != 0 {
-		t.Errorf("%q %v", text, err)
+		t.Errorf("got text %q, %v; want an empty file", text, err)
 	}
 }
 
 func TestListShowsOriginsAndNoPasswords(t *testing.T) {
-	s, found := parse("config.yaml", []byte(applied), testFlags)
+	s, found := parse("config.yaml", []byte(settingsText), testFlags)
 	if len(found) > 0 {
 		t.Fatal(found)
 	}
@@ -414,7 +414,7 @@ func TestListShowsOriginsAndNoPasswords(t *testing.T) {
 		"defaults.server": "https://env:8470 $DECAMP_SERVER", "defaults.db": "postgres://ada:xxxxx@db/d $DECAMP_DB",
 	} {
 		if got[key] != want {
-			t.Errorf("%s is %q, want %q", key, got[key], want)
+			t.Errorf("%s: got %q, want %q", key, got[key], want)
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Commands in messages have the flags that the user typed, once, and only those that they accept.
-func TestFollowUpsWorkAsPrinted(t *testing.T) {
+// Complete adds the flags that the user typed to the commands in a message, once, if the commands accept them.
+func TestSuggestedCommandsKeepFlags(t *testing.T) {
 	commands := map[string]bool{"plan run": true, "status": true, "runs": false, "token add": false}
 	const state, server = "--state=/a b", "--server=prod"
 	for _, tt := range []struct {
@@ -18,7 +18,7 @@ func TestFollowUpsWorkAsPrinted(t *testing.T) {
 		{[]string{state}, "decamp runs lists them; decamp plan run FILE", "decamp runs --state '/a b' lists them; decamp plan run --state '/a b' FILE"},
 		{[]string{server}, "decamp plan run FILE; decamp token add NAME", "decamp plan run --server prod FILE; decamp token add NAME"},
 		{[]string{state, server}, "decamp status w, decamp runs", "decamp status --server prod --state '/a b' w, decamp runs"},
-		{[]string{state}, "run: decamp status --state '/a b' --all", "run: decamp status --state '/a b' --all"}, // as it was typed
+		{[]string{state}, "run: decamp status --state '/a b' --all", "run: decamp status --state '/a b' --all"}, // the flag is already in the text
 		{[]string{state}, "run: decamp plan run --help", "run: decamp plan run --help"},
 		{[]string{state}, "decamp plan FILE, decamp statuses", "decamp plan FILE, decamp statuses"},
 	} {
@@ -29,7 +29,7 @@ func TestFollowUpsWorkAsPrinted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := NewFollowUps(f, commands).Complete(tt.text); got != tt.want {
-			t.Errorf("%q, %q: %q, want %q", tt.args, tt.text, got, tt.want)
+			t.Errorf("%q, %q: got %q, want %q", tt.args, tt.text, got, tt.want)
 		}
 	}
 	f := pflag.NewFlagSet("x", pflag.ContinueOnError) // a command without a server
@@ -38,6 +38,6 @@ func TestFollowUpsWorkAsPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := NewFollowUps(f, commands).Complete("decamp status"); got != "decamp status --state /s" {
-		t.Error(got)
+		t.Errorf("got %q", got)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// modprobe finds in our index what is in it, and nothing else.
+// modprobe finds exactly the modules in the generated index.
 func TestModprobeReadsTheIndex(t *testing.T) {
 	dir := t.TempDir()
 	modules := filepath.Join(dir, "lib/modules", release)
@@ -33,22 +33,22 @@ func TestModprobeReadsTheIndex(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(modules, "modules.dep.bin"), index.encode(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	shown := func(name string) string {
-		cmd := exec.Command(tool(t, "modprobe"), "-d", dir, "-S", release, "--show-depends", name)
+	showDepends := func(name string) string {
+		cmd := exec.Command(findTool(t, "modprobe"), "-d", dir, "-S", release, "--show-depends", name)
 		var out bytes.Buffer
 		cmd.Stdout = &out
-		_ = cmd.Run() // that it fails shows in what it does not say
+		_ = cmd.Run() // a failure leaves the output empty
 		return out.String()
 	}
 	for _, name := range names {
 		want := fmt.Sprintf("kernel/%s.ko", strings.ReplaceAll(name, "_", "-"))
-		if got := shown(name); !strings.Contains(got, want) || name != "a" && !strings.Contains(got, "kernel/a.ko") {
-			t.Errorf("%s: modprobe shows %q", name, got)
+		if got := showDepends(name); !strings.Contains(got, want) || name != "a" && !strings.Contains(got, "kernel/a.ko") {
+			t.Errorf("%s: modprobe shows %q, want %q", name, got, want)
 		}
 	}
 	for _, name := range []string{"b", "virt", "virtio_", "zz"} {
-		if got := shown(name); got != "" {
-			t.Errorf("%s: modprobe shows %q, and there is none", name, got)
+		if got := showDepends(name); got != "" {
+			t.Errorf("%s: modprobe shows %q, want nothing", name, got)
 		}
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
-// tool finds a program, also where an ordinary user's PATH ends before it.
-func tool(t testing.TB, name string) string {
+// findTool returns the path of a program. It also searches the sbin folders, which are often not in PATH.
+func findTool(t testing.TB, name string) string {
 	t.Helper()
 	for _, dir := range []string{"", "/usr/sbin", "/sbin"} {
 		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
@@ -33,10 +33,10 @@ func tool(t testing.TB, name string) string {
 	return ""
 }
 
-// piped runs a program on data.
-func piped(t testing.TB, data []byte, name string, args ...string) []byte {
+// pipe runs a program with data as its input and returns the output.
+func pipe(t testing.TB, data []byte, name string, args ...string) []byte {
 	t.Helper()
-	cmd := exec.Command(tool(t, name), args...)
+	cmd := exec.Command(findTool(t, name), args...)
 	cmd.Stdin = bytes.NewReader(data)
 	out, err := cmd.Output()
 	if err != nil {
@@ -52,10 +52,10 @@ const (
 	release  = "6.1.0-31-amd64"
 )
 
-// files are a guest's, by path. One that begins with "-> " is a link.
+// files holds the content of the files of a guest, by path. Content that begins with "-> " is the target of a link.
 type files map[string]string
 
-// and returns both together; what more has wins.
+// and returns the files of both. A file of more replaces one of f.
 func (f files) and(more files) files {
 	out := files{}
 	for _, each := range []files{f, more} {
@@ -66,8 +66,8 @@ func (f files) and(more files) files {
 	return out
 }
 
-// lay writes files into a folder.
-func (f files) lay(t testing.TB) string {
+// writeFolder writes the files to a new folder.
+func (f files) writeFolder(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range f {
@@ -85,12 +85,12 @@ func (f files) lay(t testing.TB) string {
 	return dir
 }
 
-// A part is a partition of a guest's disk.
+// part is a partition of the disk of a guest.
 type part struct {
 	files files
 	uuid  string
-	size  int64  // MiB
-	args  string // of mke2fs; "swap" is a swap partition
+	size  int64  // size in MiB
+	args  string // arguments of mke2fs, or "swap" for a swap partition
 }
 
 // memory is a disk in memory.
@@ -114,7 +114,7 @@ func (m memory) WriteAt(_ context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// makeDisk makes a disk of partitions, each at a whole MiB.
+// makeDisk returns a disk with partitions, each aligned to 1 MiB.
 func makeDisk(t testing.TB, parts ...part) memory {
 	t.Helper()
 	mbr := make([]byte, 1<<20)
@@ -144,8 +144,8 @@ func (p part) image(t testing.TB) []byte {
 		}
 		return data
 	}
-	args := append(strings.Fields(p.args), "-q", "-F", "-U", p.uuid, "-E", "root_owner=0:0", "-d", p.files.lay(t), path, fmt.Sprintf("%dM", p.size))
-	if out, err := exec.Command(tool(t, "mke2fs"), args...).CombinedOutput(); err != nil {
+	args := append(strings.Fields(p.args), "-q", "-F", "-U", p.uuid, "-E", "root_owner=0:0", "-d", p.files.writeFolder(t), path, fmt.Sprintf("%dM", p.size))
+	if out, err := exec.Command(findTool(t, "mke2fs"), args...).CombinedOutput(); err != nil {
 		t.Fatalf("mke2fs: %v: %s", err, out)
 	}
 	data, err := os.ReadFile(path)
@@ -155,7 +155,7 @@ func (p part) image(t testing.TB) []byte {
 	return data
 }
 
-// convertOn runs LinuxAppend on overlays and, if it succeeds, puts them onto the disks.
+// convertOn runs LinuxAppend on overlays of the disks. If it succeeds, convertOn applies them to the disks.
 func convertOn(t testing.TB, o Options, disks ...memory) (Result, error) {
 	t.Helper()
 	o.Now = func() time.Time { return time.Unix(1_900_000_000, 0) }
@@ -171,7 +171,7 @@ func convertOn(t testing.TB, o Options, disks ...memory) (Result, error) {
 	result, err := LinuxAppend(t.Context(), in, o)
 	for i, d := range in {
 		if err != nil && len(d.Overlay.Changed()) > 0 {
-			t.Errorf("it failed (%v) and changed disk %d", err, i)
+			t.Errorf("LinuxAppend failed (%v), but changed disk %d", err, i)
 		}
 		if putErr := d.Overlay.ApplyTo(t.Context(), disks[i]); putErr != nil {
 			t.Fatal(putErr)
@@ -180,31 +180,31 @@ func convertOn(t testing.TB, o Options, disks ...memory) (Result, error) {
 	return result, err
 }
 
-// partAt cuts a partition out of a disk; e2fsck has to find nothing in it.
+// partAt writes a partition of a disk to a file and returns its path. It requires that e2fsck finds no errors.
 func partAt(t testing.TB, d memory, offMiB, sizeMiB int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "part")
 	if err := os.WriteFile(path, d.data[offMiB<<20:(offMiB+sizeMiB)<<20], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(tool(t, "e2fsck"), "-fn", path).CombinedOutput(); err != nil {
+	if out, err := exec.Command(findTool(t, "e2fsck"), "-fn", path).CombinedOutput(); err != nil {
 		t.Fatalf("e2fsck -fn: %v: %s", err, out)
 	}
 	return path
 }
 
-// cat is a file's content as debugfs reads it.
-func cat(t testing.TB, image, path string) string {
+// catFile returns the content of a file in an ext image, as debugfs reads it.
+func catFile(t testing.TB, image, path string) string {
 	t.Helper()
-	out, err := exec.Command(tool(t, "debugfs"), "-R", fmt.Sprintf("cat %q", path), image).Output()
+	out, err := exec.Command(findTool(t, "debugfs"), "-R", fmt.Sprintf("cat %q", path), image).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(out)
 }
 
-// unpacked is what an initramfs holds after all its archives.
-func unpacked(t testing.TB, data string) files {
+// unpackInitramfs returns the files of all archives of an initramfs.
+func unpackInitramfs(t testing.TB, data string) files {
 	t.Helper()
 	out := files{}
 	for _, p := range splitAppended([]byte(data)) {
@@ -220,8 +220,8 @@ func unpacked(t testing.TB, data string) files {
 	return out
 }
 
-// archive makes an initramfs of files.
-func archive(f files) []byte {
+// newInitramfs returns an uncompressed initramfs with files.
+func newInitramfs(f files) []byte {
 	var w initramfs.Writer
 	for name, text := range f {
 		w.File(name, []byte(text))
@@ -229,10 +229,10 @@ func archive(f files) []byte {
 	return w.Bytes()
 }
 
-// module is a module's content.
-func module(name string) string { return "\x7fELF" + name }
+// moduleContent returns the content of the named module.
+func moduleContent(name string) string { return "\x7fELF" + name }
 
-// kernelFiles are what a distribution's kernel has in lib/modules, with that suffix.
+// kernelFiles returns the modules of a kernel of a distribution, with the given suffix, and their indexes.
 func kernelFiles(t testing.TB, suffix string, pack ...string) files {
 	t.Helper()
 	dep := map[string]string{
@@ -250,9 +250,9 @@ func kernelFiles(t testing.TB, suffix string, pack ...string) files {
 	out, dir := files{}, "lib/modules/"+release+"/"
 	var index strings.Builder
 	for file, needs := range dep {
-		text := []byte(module(file))
+		text := []byte(moduleContent(file))
 		if pack != nil {
-			text = piped(t, text, pack[0], pack[1:]...)
+			text = pipe(t, text, pack[0], pack[1:]...)
 		}
 		out[dir+file+suffix] = string(text)
 		fmt.Fprintf(&index, "%s%s:", file, suffix)

@@ -17,8 +17,8 @@ import (
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
-// bomb returns a disk of the corpus, and what an examination would say of it.
-func bomb(t *testing.T, name string, kind guest.FileSystem) Disk {
+// bombDisk returns a disk of package bombs and its report.
+func bombDisk(t *testing.T, name string, kind guest.FileSystem) Disk {
 	t.Helper()
 	for _, b := range bombs.All() {
 		if b.Name == name {
@@ -29,11 +29,11 @@ func bomb(t *testing.T, name string, kind guest.FileSystem) Disk {
 	return Disk{}
 }
 
-// A conversion that reaches a limit is refused with the reason, and writes nothing.
-func TestConversionReachesALimit(t *testing.T) {
-	d := bomb(t, "XFS: a folder that reads one block over and over", guest.XFS)
+// A conversion that reaches a limit fails with the reason and writes nothing.
+func TestConversionFailsAtLimit(t *testing.T) {
+	d := bombDisk(t, "XFS: a folder that reads one block over and over", guest.XFS)
 	limits := budget.Conversion()
-	limits.Read = 256 << 20 // less than one search of the root folder takes
+	limits.Read = 256 << 20 // less than one search of the root folder reads
 	b, cancel := budget.New(t.Context(), limits)
 	defer cancel()
 	_, err := onLayers(t.Context(), b, []Disk{d}, Options{Now: time.Now})
@@ -45,8 +45,8 @@ func TestConversionReachesALimit(t *testing.T) {
 	}
 }
 
-// An initramfs of the guest is read within limits in a conversion, too.
-func TestInitramfsThatReachesALimit(t *testing.T) {
+// The limits of a conversion also apply to the initramfs of the guest.
+func TestLimitsApplyToInitramfs(t *testing.T) {
 	var w initramfs.Writer
 	w.File("large", make([]byte, 64<<20))
 	var z bytes.Buffer

@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
-func random(n int) string {
+func randomText(n int) string {
 	p := make([]byte, n)
 	rng := rand.New(rand.NewPCG(5, 6))
 	for i := range p {
@@ -17,7 +17,7 @@ func random(n int) string {
 	return string(p)
 }
 
-func TestPartsAreFoundAgain(t *testing.T) {
+func TestSplitAppended(t *testing.T) {
 	first := []byte("an initramfs of some kind")
 	second := append(bytes.Clone(first), appendedData(len(first), []byte("packed"))...)
 	third := append(bytes.Clone(second), appendedData(len(second), []byte("packed again"))...)
@@ -25,23 +25,23 @@ func TestPartsAreFoundAgain(t *testing.T) {
 	if len(got) != 3 || !bytes.Equal(got[0], first) || !bytes.Equal(bytes.Join(got, nil), third) {
 		t.Errorf("%d parts: %q", len(got), got)
 	}
-	for name, data := range map[string][]byte{"none": first, "cut off": third[:len(third)-1], "nothing": nil, "mark alone": appendMark(0)} {
+	for name, data := range map[string][]byte{"none": first, "truncated": third[:len(third)-1], "empty": nil, "mark alone": appendMark(0)} {
 		if got := splitAppended(data); len(got) != 1 || !bytes.Equal(got[0], data) {
 			t.Errorf("%s: %d parts", name, len(got))
 		}
 	}
 	if len(second)%4 != 0 {
-		t.Errorf("what is appended ends at %d, and the next one begins there", len(second))
+		t.Errorf("the appended part ends at %d, which is not a multiple of 4", len(second))
 	}
 }
 
-// FuzzParts cuts what a guest may have made up: all of it is there again, in order.
+// FuzzParts splits fuzzed data. The parts joined are the data.
 func FuzzParts(f *testing.F) {
 	f.Add(append([]byte("x"), appendedData(1, []byte("y"))...))
 	f.Add(appendMark(7))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if !bytes.Equal(bytes.Join(splitAppended(data), nil), data) {
-			t.Errorf("%q is cut into %q", data, splitAppended(data))
+			t.Errorf("%q is split into %q", data, splitAppended(data))
 		}
 		_, _ = readInitramfs(budgettest.New(t), data, kernel{release: release})
 	})

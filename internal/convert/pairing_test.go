@@ -35,7 +35,7 @@ func TestPairCards(t *testing.T) {
 		"counted and any":     {[]inventory.NIC{card("a", 0)}, []linux.NIC{{Name: "eth0", By: linux.ByName}, {Name: "en*", By: linux.ByAny}}, "", 0},
 		"twice":               {[]inventory.NIC{card("a", 0)}, byName("ens192", "ens192"), "ens192=a", 0},
 		"the fourth card":     {[]inventory.NIC{card("a", 1184), card("b", 192)}, byName("ens161", "ens192"), "ens161=a ens192=b", 0},
-		"a card that is gone": {[]inventory.NIC{card("a", 192)}, []linux.NIC{{Name: "lan0", MAC: "z", By: linux.ByMAC}, {Name: "enp11s0", By: linux.ByName}}, "enp11s0=a", 0},
+		"a missing card":      {[]inventory.NIC{card("a", 192)}, []linux.NIC{{Name: "lan0", MAC: "z", By: linux.ByMAC}, {Name: "enp11s0", By: linux.ByName}}, "enp11s0=a", 0},
 		"by hardware":         {[]inventory.NIC{card("a", 192), card("b", 224)}, []linux.NIC{{Name: "lan0", By: linux.ByHardware}, {Name: "ens224", By: linux.ByHardware}}, "ens224=b", 0},
 	} {
 		cards, unsure := PairCards(&inventory.VM{NICs: tt.vm}, []guest.Report{{}, {Linux: &linux.Guest{NICs: tt.guest}}})
@@ -52,15 +52,15 @@ func TestPairCards(t *testing.T) {
 	}
 }
 
-// Names that the kernel counts may swap only if the cards were of several models.
+// Names that the kernel assigns by number can swap only if the cards are of different models.
 func TestRecountedNames(t *testing.T) {
 	t.Parallel()
 	counted := []guest.Report{{}, {Linux: &linux.Guest{NICs: []linux.NIC{{Name: "eth0", By: linux.ByAny}, {Name: "eth1", By: linux.ByMAC}, {Name: "eth0", By: linux.ByAny}, {Name: "lan", By: linux.ByName}}}}}
 	one, two := inventory.NIC{Model: "vmxnet3"}, inventory.NIC{Model: "e1000"}
 	if got := RecountedNames(&inventory.VM{NICs: []inventory.NIC{one, one}}, counted); got != nil {
-		t.Errorf("of one model: %q", got)
+		t.Errorf("one model: got %q, want none", got)
 	}
 	if got := RecountedNames(&inventory.VM{NICs: []inventory.NIC{one, two}}, counted); !slices.Equal(got, []string{"eth0"}) {
-		t.Errorf("of two models: %q", got)
+		t.Errorf("two models: got %q, want eth0", got)
 	}
 }

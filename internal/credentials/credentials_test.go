@@ -25,7 +25,7 @@ func newStore(t *testing.T, vars map[string]string) Store {
 	return Store{Folder: filepath.Join(t.TempDir(), "decamp"), Env: func(name string) string { return vars[name] }}
 }
 
-// wantSecret checks the secret of the account; an empty text means that none is stored.
+// wantSecret checks the stored secret of the account. An empty want means no secret.
 func wantSecret(t *testing.T, s Store, want string) {
 	t.Helper()
 	got, known, err := s.Get(t.Context(), account)
@@ -41,7 +41,7 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if st, err := os.Stat(s.path()); err != nil || st.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", st, err)
+		t.Errorf("got %v, %v; want mode 0600", st, err)
 	}
 	wantSecret(t, s, "sesame")
 	if err := s.Set(t.Context(), account, "other", File); err != nil {
@@ -57,7 +57,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-func TestAFileThatOthersMayReadIsRefused(t *testing.T) {
+func TestCredentialsReadableByOthersAreRefused(t *testing.T) {
 	s := newStore(t, nil)
 	if err := s.Set(t.Context(), account, "sesame", File); err != nil {
 		t.Fatal(err)
@@ -68,12 +68,12 @@ func TestAFileThatOthersMayReadIsRefused(t *testing.T) {
 		}
 		_, _, err := s.Get(t.Context(), account)
 		if fault.Is(err, fault.Denied) != refused || refused && !strings.Contains(fault.HintOf(err), "chmod 600 "+s.path()) {
-			t.Errorf("%o: %v", mode, err)
+			t.Errorf("mode %o: got %v", mode, err)
 		}
 	}
 }
 
-func TestAMalformedFileIsNotQuoted(t *testing.T) {
+func TestErrorDoesNotQuoteTheFile(t *testing.T) {
 	s := newStore(t, nil)
 	if err := os.MkdirAll(s.Folder, 0o700); err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestAMalformedFileIsNotQuoted(t *testing.T) {
 	}
 }
 
-func TestNoFolderStoresNothing(t *testing.T) {
+func TestSetFailsWithoutConfigFolder(t *testing.T) {
 	s := Store{Env: func(string) string { return "" }}
 	wantSecret(t, s, "")
 	if err := s.Set(t.Context(), account, "x", File); !fault.Is(err, fault.Invalid) || !strings.Contains(fault.HintOf(err), "HOME") {
@@ -94,7 +94,7 @@ func TestNoFolderStoresNothing(t *testing.T) {
 	}
 }
 
-// busConfig is a private bus that starts no services.
+// busConfig is the configuration of a private bus that starts no services.
 const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig><type>session</type><listen>%s</listen><auth>EXTERNAL</auth>
 <policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>
@@ -171,13 +171,13 @@ func TestKeyring(t *testing.T) {
 	}
 	wantSecret(t, s, "sesame")
 	if text, err := os.ReadFile(s.path()); err != nil || strings.Contains(string(text), "sesame") {
-		t.Errorf("%s, %v", text, err)
+		t.Errorf("the file contains the secret: %s, %v", text, err)
 	}
-	if err := s.Set(t.Context(), account, "other", Keyring); err != nil { // replaces it
+	if err := s.Set(t.Context(), account, "other", Keyring); err != nil { // replaces the secret
 		t.Fatal(err)
 	}
 	wantSecret(t, s, "other")
-	if err := s.Set(t.Context(), account, "infile", File); err != nil { // moves it
+	if err := s.Set(t.Context(), account, "infile", File); err != nil { // moves the secret to the file
 		t.Fatal(err)
 	}
 	wantSecret(t, s, "infile")
@@ -205,7 +205,7 @@ func TestRemoveFromKeyring(t *testing.T) {
 	if err := s.Set(t.Context(), account, "sesame", Keyring); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.removeFromKeyring(t.Context(), account); err != nil { // as another program may
+	if err := s.removeFromKeyring(t.Context(), account); err != nil { // another program may do this
 		t.Fatal(err)
 	}
 	if _, _, err := s.Get(t.Context(), account); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "decamp login") {
@@ -217,7 +217,7 @@ func TestRemoveFromKeyring(t *testing.T) {
 	wantSecret(t, s, "")
 }
 
-func TestAMissingKeyringNamesTheFile(t *testing.T) {
+func TestMissingKeyringSuggestsFileStore(t *testing.T) {
 	for name, vars := range map[string]map[string]string{
 		"no bus":     {},
 		"no socket":  {"XDG_RUNTIME_DIR": t.TempDir()},
@@ -226,7 +226,7 @@ func TestAMissingKeyringNamesTheFile(t *testing.T) {
 		s := newStore(t, vars)
 		err := s.Set(t.Context(), account, "x", Keyring)
 		if !fault.Is(err, fault.Unreachable) || !strings.Contains(fault.HintOf(err), "decamp login NAME --store file") {
-			t.Errorf("%s: %v (%s)", name, err, fault.HintOf(err))
+			t.Errorf("%s: got %v (%s)", name, err, fault.HintOf(err))
 		}
 		wantSecret(t, s, "")
 	}

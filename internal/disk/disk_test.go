@@ -30,20 +30,20 @@ func TestDescribeHasNoGaps(t *testing.T) {
 				at = e.End()
 			}
 			if at != r.End() {
-				t.Fatalf("%v is described up to %d", r, at)
+				t.Fatalf("extents of %v end at %d", r, at)
 			}
 		}
 	}
 }
 
-func TestPatternWordsHoldTheirOffset(t *testing.T) {
+func TestPatternWordsContainTheirOffset(t *testing.T) {
 	p := disk.NewPattern(1 << 20)
 	b := make([]byte, 16)
 	if err := p.ReadAt(t.Context(), b, 0x1230); err != nil {
 		t.Fatal(err)
 	}
 	if binary.BigEndian.Uint64(b) != 0x1230 || binary.BigEndian.Uint64(b[8:]) != 0x1238 {
-		t.Fatalf("got % x", b)
+		t.Fatalf("got % x, want the offsets 0x1230 and 0x1238", b)
 	}
 	odd := make([]byte, 9)
 	if err := p.ReadAt(t.Context(), odd, 0x1233); err != nil {
@@ -54,7 +54,7 @@ func TestPatternWordsHoldTheirOffset(t *testing.T) {
 	}
 }
 
-func TestSparsePatternHasAboutItsFill(t *testing.T) {
+func TestSparsePatternHasAboutTheGivenFill(t *testing.T) {
 	const size = 16 << 30
 	p := disk.NewSparsePattern(size, 0.5, 7)
 	extents, err := p.Extents(t.Context(), disk.Range{Len: size})
@@ -68,7 +68,7 @@ func TestSparsePatternHasAboutItsFill(t *testing.T) {
 		}
 	}
 	if share := float64(data) / size; share < 0.35 || share > 0.55 {
-		t.Fatalf("%.2f of the disk is data", share)
+		t.Fatalf("%.2f of the disk is data, want about 0.5", share)
 	}
 }
 
@@ -81,11 +81,11 @@ func TestCheckFindsOneWrongBit(t *testing.T) {
 	b[100] ^= 4
 	err := disk.NewCheck(p).WriteAt(t.Context(), b, 8192)
 	if err == nil || !strings.Contains(err.Error(), "8292") {
-		t.Fatalf("got %v, want an error naming byte 8292", err)
+		t.Fatalf("got %v, want an error that names byte 8292", err)
 	}
 }
 
-func TestCheckWantsEveryByteOnce(t *testing.T) {
+func TestCheckRequiresEveryByteOnce(t *testing.T) {
 	ctx := context.Background()
 	p := disk.NewSparsePattern(8<<20, 0, 0) // all zero
 	c := disk.NewCheck(p)
@@ -93,28 +93,28 @@ func TestCheckWantsEveryByteOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.Finish(ctx); err == nil {
-		t.Fatal("a missing MiB was not noticed")
+		t.Fatal("Finish accepts a missing MiB")
 	}
 	if err := c.Zero(ctx, disk.Range{Off: 6 << 20, Len: 2 << 20}); err == nil {
-		t.Fatal("a MiB covered twice was not noticed")
+		t.Fatal("Zero accepts a MiB that is already covered")
 	}
 }
 
 func TestCheckRefusesZeroOverData(t *testing.T) {
 	c := disk.NewCheck(disk.NewPattern(2 << 20))
 	if err := c.Zero(t.Context(), disk.Range{Off: 1 << 20, Len: 4096}); err == nil {
-		t.Fatal("zeroing data was not noticed")
+		t.Fatal("Zero accepts a range with data")
 	}
 }
 
-func TestAlignedMemoryIsAlignedAndWhole(t *testing.T) {
+func TestAlignedMemory(t *testing.T) {
 	for n := range int64(100) {
 		if b := disk.AlignedMemory(n); !disk.IsAligned(b) || int64(len(b)) != n || cap(b) != len(b) {
 			t.Fatalf("%d bytes: aligned %v, length %d, capacity %d", n, disk.IsAligned(b), len(b), cap(b))
 		}
 	}
 	if disk.IsAligned(disk.AlignedMemory(2)[1:]) {
-		t.Fatal("one byte further counts as aligned")
+		t.Fatal("IsAligned accepts a slice that starts one byte later")
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// resident returns the bytes of memory that this process has.
-func resident(t *testing.T) int64 {
+// residentBytes returns the resident memory of this process in bytes.
+func residentBytes(t *testing.T) int64 {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -21,7 +21,7 @@ func resident(t *testing.T) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// Memory of a step that is over goes back to the system before the next one takes as much.
+// ReleaseUnused returns unused memory to the system before a large allocation, and keeps it before a small one.
 func TestReleaseUnused(t *testing.T) {
 	const n = 256 << 20
 	used := AlignedMemory(n)
@@ -30,13 +30,13 @@ func TestReleaseUnused(t *testing.T) {
 	}
 	runtime.KeepAlive(used)
 	used = nil
-	before := resident(t)
-	ReleaseUnused(1 << 20) // too little to be worth it
-	if after := resident(t); after < before-n/2 {
-		t.Errorf("%d of %d bytes are left before little is allocated", after, before)
+	before := residentBytes(t)
+	ReleaseUnused(1 << 20) // too small to release memory
+	if after := residentBytes(t); after < before-n/2 {
+		t.Errorf("before a small allocation: %d of %d bytes are resident, want all", after, before)
 	}
 	ReleaseUnused(64 << 20)
-	if after := resident(t); after > before-n/2 {
-		t.Errorf("%d of %d bytes are left", after, before)
+	if after := residentBytes(t); after > before-n/2 {
+		t.Errorf("before a large allocation: %d of %d bytes are resident", after, before)
 	}
 }

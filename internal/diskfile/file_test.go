@@ -16,7 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/vmdk/vmdktest"
 )
 
-func chain(t *testing.T, layers ...vmdktest.Layer) *vmdktest.Disk {
+func writeChain(t *testing.T, layers ...vmdktest.Layer) *vmdktest.Disk {
 	t.Helper()
 	d, err := vmdktest.Chain{Seed: 5, Layers: layers}.Write(t.TempDir())
 	if err != nil {
@@ -25,12 +25,12 @@ func chain(t *testing.T, layers ...vmdktest.Layer) *vmdktest.Disk {
 	return d
 }
 
-func base() vmdktest.Layer { return vmdktest.Layer{Sectors: vmdktest.Odd, Data: 0.5} }
-func delta() vmdktest.Layer {
+func baseLayer() vmdktest.Layer { return vmdktest.Layer{Sectors: vmdktest.Odd, Data: 0.5} }
+func deltaLayer() vmdktest.Layer {
 	return vmdktest.Layer{Format: vmdktest.COWD, Data: 0.2, Zero: 0.1, Run: 4}
 }
 
-func open(t *testing.T, path string, o Options) *File {
+func openFile(t *testing.T, path string, o Options) *File {
 	t.Helper()
 	f, err := Open(t.Context(), path, o)
 	if err != nil {
@@ -44,8 +44,8 @@ func open(t *testing.T, path string, o Options) *File {
 	return f
 }
 
-// put writes a file that begins with head and has size bytes.
-func put(t *testing.T, name, head string, size int64) string {
+// writeFile creates a file that begins with head and has size bytes.
+func writeFile(t *testing.T, name, head string, size int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := errors.Join(os.WriteFile(path, []byte(head), 0o600), os.Truncate(path, size)); err != nil {
@@ -60,7 +60,7 @@ func TestContentDecidesTheFormat(t *testing.T) {
 	for _, c := range []struct {
 		name, head string
 		want       Kind
-		says       string // in the warning or the error; empty: no warning
+		message    string // part of the warning or the error; empty if there is no warning
 	}{
 		{"x.vmdk", "KDMV", VMDK, ""},
 		{"x", "COWD", VMDK, ""},
@@ -93,30 +93,30 @@ func TestContentDecidesTheFormat(t *testing.T) {
 		{"x.img", "PK\x03\x04", "", "zip"},
 		{"x.img", "BZhello", Raw, ""}, // too short for a signature
 	} {
-		path := put(t, c.name, c.head, 4<<20)
+		path := writeFile(t, c.name, c.head, 4<<20)
 		f, err := findKind(path, Options{})
-		said := f.warning
+		message := f.warning
 		if err != nil {
-			said = err.Error()
+			message = err.Error()
 		}
-		if f.kind != c.want || (err != nil) != (c.want == "") || (c.says == "") != (said == "") || !strings.Contains(said, c.says) {
-			t.Errorf("%s beginning %q: %q, %q, want %q and %q", c.name, c.head, f.kind, said, c.want, c.says)
+		if f.kind != c.want || (err != nil) != (c.want == "") || (c.message == "") != (message == "") || !strings.Contains(message, c.message) {
+			t.Errorf("%s with head %q: got %q, %q, want %q, %q", c.name, c.head, f.kind, message, c.want, c.message)
 		}
-		if err != nil && fault.HintOf(err) == "" || said != "" && !strings.Contains(said, path) {
-			t.Errorf("%s beginning %q: %v (%s)", c.name, c.head, said, fault.HintOf(err))
+		if err != nil && fault.HintOf(err) == "" || message != "" && !strings.Contains(message, path) {
+			t.Errorf("%s with head %q: %v (%s)", c.name, c.head, message, fault.HintOf(err))
 		}
 		if f, err := findKind(path, Options{Kind: Raw}); f.kind != Raw || err != nil {
-			t.Errorf("%s beginning %q, by force: %v, %v", c.name, c.head, f, err)
+			t.Errorf("%s with head %q, Options.Kind raw: %v, %v", c.name, c.head, f, err)
 		}
 	}
 }
 
-func TestFormatsThatEndInTheirSignature(t *testing.T) {
+func TestFormatsWithTrailingSignature(t *testing.T) {
 	for _, c := range []struct {
 		tail, want string
-		back       int64 // where it begins, from the end
+		back       int64 // offset of the tail from the end of the file
 	}{{"conectix", "VHD", 512}, {"conectix", "VHD", 511}, {"koly", "DMG", 512}} {
-		path := put(t, "x.img", "", 1<<20)
+		path := writeFile(t, "x.img", "", 1<<20)
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -126,19 +126,19 @@ func TestFormatsThatEndInTheirSignature(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := findKind(path, Options{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), c.want) || !strings.Contains(fault.HintOf(err), "qemu-img convert -f") {
-			t.Errorf("%s: %v (%s)", c.want, err, fault.HintOf(err))
+			t.Errorf("format %s: got %v (%s), want an unsupported error with a command", c.want, err, fault.HintOf(err))
 		}
 	}
 }
 
-func TestFilesThatAreNoDisk(t *testing.T) {
+func TestNonDiskFilesAreRefused(t *testing.T) {
 	if _, err := findKind(t.TempDir(), Options{}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a folder: %v", err)
 	}
-	if _, err := findKind(put(t, "empty", "", 0), Options{}); !fault.Is(err, fault.Unsupported) {
+	if _, err := findKind(writeFile(t, "empty", "", 0), Options{}); !fault.Is(err, fault.Unsupported) {
 		t.Errorf("an empty file: %v", err)
 	}
-	if _, err := findKind(put(t, "x.ovf", "<?xml version='1.0'?>\n<Envelope/>", 34), Options{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), "href") {
+	if _, err := findKind(writeFile(t, "x.ovf", "<?xml version='1.0'?>\n<Envelope/>", 34), Options{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), "href") {
 		t.Errorf("an OVF: %v", err)
 	}
 	pipe := filepath.Join(t.TempDir(), "pipe")
@@ -150,8 +150,8 @@ func TestFilesThatAreNoDisk(t *testing.T) {
 	}
 }
 
-// A descriptor may be padded with NUL bytes, and a remedy must not be to read it as a disk of
-// 512 bytes.
+// A descriptor can be padded with NUL bytes. The remedy must not suggest reading it as a raw disk of 512
+// bytes.
 func TestRawIsNeverSuggestedForADescriptor(t *testing.T) {
 	for name, head := range map[string]string{
 		"first line":            "# Disk DescriptorFile\nversion=1\n",
@@ -163,7 +163,7 @@ func TestRawIsNeverSuggestedForADescriptor(t *testing.T) {
 	} {
 		for _, file := range []string{"x.vmdk", "x.img", "x"} {
 			for _, size := range []int64{int64(len(head)), 512, 4096, 2 << 20} {
-				path := put(t, file, head, size)
+				path := writeFile(t, file, head, size)
 				f, err := findKind(path, Options{})
 				if f.kind != VMDK || err != nil || strings.Contains(f.warning, "--from raw") {
 					t.Errorf("%s in %s of %d bytes: %+v, %v", name, file, size, f, err)
@@ -176,21 +176,21 @@ func TestRawIsNeverSuggestedForADescriptor(t *testing.T) {
 	}
 }
 
-func TestForcedFormatMustFit(t *testing.T) {
-	qcow2 := put(t, "x.vmdk", "QFI\xfb\x00\x00\x00\x03", 1<<20)
+func TestForcedFormatMustMatch(t *testing.T) {
+	qcow2 := writeFile(t, "x.vmdk", "QFI\xfb\x00\x00\x00\x03", 1<<20)
 	if _, err := findKind(qcow2, Options{Kind: VMDK}); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "qcow2") {
 		t.Errorf("qcow2 as VMDK: %v", err)
 	}
-	f := open(t, qcow2, Options{Kind: Raw})
+	f := openFile(t, qcow2, Options{Kind: Raw})
 	if w := f.Warnings(); f.Size() != 1<<20 || len(w) != 1 || !strings.Contains(w[0], "qcow2") || !strings.Contains(w[0], "--from raw") {
 		t.Errorf("qcow2 as raw: %d bytes, %q", f.Size(), w)
 	}
 }
 
-// A guest can write what it likes to the beginning of its disk: what decamp wrote as a raw image
-// stays one, and a file that is named like one opens no other.
+// A guest controls the beginning of its disk. A raw image that decamp wrote is always opened as raw. A file with the
+// name of a raw image never opens other files.
 func TestGuestCannotChooseTheFormat(t *testing.T) {
-	path := put(t, "web01.raw", "QFI\xfb\x00\x00\x00\x03", 1<<20)
+	path := writeFile(t, "web01.raw", "QFI\xfb\x00\x00\x00\x03", 1<<20)
 	log, err := manifest.Create(path+".manifest", manifest.Info{Disk: "web01.raw", Size: 1 << 20, Source: "test"})
 	if err != nil {
 		t.Fatal(err)
@@ -198,17 +198,17 @@ func TestGuestCannotChooseTheFormat(t *testing.T) {
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
-	f := open(t, path, Options{})
+	f := openFile(t, path, Options{})
 	if w := f.Warnings(); f.Kind != Raw || f.Size() != 1<<20 || len(w) != 1 || !strings.Contains(w[0], "decamp wrote it as a raw image") {
 		t.Errorf("%s of %d bytes, %q", f.Kind, f.Size(), w)
 	}
 
-	image := put(t, "web01.raw", "KDMV", 1<<20)
-	if f := open(t, image, Options{RecordedRaw: true}); f.Kind != Raw {
-		t.Errorf("on record as raw, read as %s", f.Kind)
+	image := writeFile(t, "web01.raw", "KDMV", 1<<20)
+	if f := openFile(t, image, Options{RecordedRaw: true}); f.Kind != Raw {
+		t.Errorf("recorded as raw, opened as %s", f.Kind)
 	}
 
-	d := chain(t, base(), delta())
+	d := writeChain(t, baseLayer(), deltaLayer())
 	for _, name := range []string{"disk.vmdk", "disk-000001.vmdk"} {
 		image := filepath.Join(d.Folder, "stolen.img")
 		text, err := os.ReadFile(filepath.Join(d.Folder, name))
@@ -219,26 +219,26 @@ func TestGuestCannotChooseTheFormat(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Open(t.Context(), image, Options{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), "--from vmdk") {
-			t.Errorf("%s named .img opens other files: %v", name, err)
+			t.Errorf("%s with the extension .img: got %v, want an unsupported error with --from vmdk", name, err)
 		}
-		open(t, image, Options{Kind: VMDK})
+		openFile(t, image, Options{Kind: VMDK})
 	}
 }
 
 func TestFlatFileNamesItsDescriptor(t *testing.T) {
-	_, err := findKind(put(t, "web01-flat.vmdk", "", 512), Options{})
+	_, err := findKind(writeFile(t, "web01-flat.vmdk", "", 512), Options{})
 	if hint := fault.HintOf(err); !strings.Contains(hint, "web01.vmdk") {
 		t.Errorf("remedy %q", hint)
 	}
 }
 
 func TestReadsAChainByASymbolicLink(t *testing.T) {
-	d := chain(t, base(), delta())
+	d := writeChain(t, baseLayer(), deltaLayer())
 	link := filepath.Join(t.TempDir(), "link.vmdk")
 	if err := os.Symlink(d.Path(), link); err != nil {
 		t.Fatal(err)
 	}
-	f := open(t, link, Options{})
+	f := openFile(t, link, Options{})
 	if err := d.Want.Compare(t.Context(), f); err != nil {
 		t.Error(err)
 	}
@@ -248,30 +248,30 @@ func TestReadsAChainByASymbolicLink(t *testing.T) {
 }
 
 func TestIdentityChangesWithAnyFile(t *testing.T) {
-	d := chain(t, base(), delta())
-	before := open(t, d.Path(), Options{}).Identity()
-	if again := open(t, d.Path(), Options{}).Identity(); again != before {
+	d := writeChain(t, baseLayer(), deltaLayer())
+	before := openFile(t, d.Path(), Options{}).Identity()
+	if again := openFile(t, d.Path(), Options{}).Identity(); again != before {
 		t.Errorf("identity %q, then %q", before, again)
 	}
 	files, err := filepath.Glob(filepath.Join(d.Folder, "*"))
 	if err != nil || len(files) != 4 {
-		t.Fatalf("%v, %v", files, err)
+		t.Fatalf("files %v, want 4, error %v", files, err)
 	}
 	for _, path := range files {
 		if err := os.Chtimes(path, time.Time{}, time.Unix(1e9, 0)); err != nil {
 			t.Fatal(err)
 		}
-		after := open(t, d.Path(), Options{}).Identity()
+		after := openFile(t, d.Path(), Options{}).Identity()
 		if after == before {
-			t.Errorf("%s was touched, and nothing changed", path)
+			t.Errorf("the identity does not change with the time of %s", path)
 		}
 		before = after
 	}
 }
 
-func TestLayersAddUp(t *testing.T) {
-	d := chain(t, base(), delta(), delta())
-	f := open(t, d.Path(), Options{})
+func TestLayerUsageEqualsDiskSize(t *testing.T) {
+	d := writeChain(t, baseLayer(), deltaLayer(), deltaLayer())
+	f := openFile(t, d.Path(), Options{})
 	layers, err := f.Layers(t.Context())
 	if err != nil || len(layers) != 3 {
 		t.Fatalf("%d layers, %v", len(layers), err)
@@ -290,7 +290,7 @@ func TestLayersAddUp(t *testing.T) {
 	}
 }
 
-func TestBackingFilesAreReadOnlyWhenAsked(t *testing.T) {
+func TestBackingFilesRequireAnOption(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range [][]string{
 		{"create", "-q", "-f", "qcow2", "base.qcow2", "8M"},
@@ -304,18 +304,18 @@ func TestBackingFilesAreReadOnlyWhenAsked(t *testing.T) {
 	}
 	top := filepath.Join(dir, "top.qcow2")
 	if _, err := Open(t.Context(), top, Options{}); !fault.Is(err, fault.Unsupported) {
-		t.Errorf("unasked: %v", err)
+		t.Errorf("without Options.Backing: got %v, want an unsupported error", err)
 	}
-	f := open(t, top, Options{Backing: true})
+	f := openFile(t, top, Options{Backing: true})
 	layers, err := f.Layers(t.Context())
 	if err != nil || len(layers) != 2 || f.Size() != 8<<20 {
 		t.Errorf("%d layers, %d bytes, %v", len(layers), f.Size(), err)
 	}
 }
 
-func TestRawOnRequest(t *testing.T) {
-	path := put(t, "noise", "\x00\x01", 1<<20)
-	f := open(t, path, Options{Kind: Raw})
+func TestForcedRawReadsAnyFile(t *testing.T) {
+	path := writeFile(t, "noise", "\x00\x01", 1<<20)
+	f := openFile(t, path, Options{Kind: Raw})
 	layers, err := f.Layers(t.Context())
 	if err != nil || len(layers) != 1 || f.Size() != 1<<20 || f.Warnings() != nil {
 		t.Errorf("%v, %d bytes, %v", layers, f.Size(), err)

@@ -18,10 +18,10 @@ import (
 
 const ovmf = "/usr/share/OVMF/"
 
-// templates are those that Debian installs: without and with Microsoft's keys, of 2 and 4 MiB.
+// templates are the variable templates of Debian: of 2 and 4 MiB, without and with the keys of Microsoft.
 var templates = []string{"OVMF_VARS_4M.fd", "OVMF_VARS_4M.ms.fd", "OVMF_VARS.fd", "OVMF_VARS.ms.fd"}
 
-func template(t testing.TB, name string) []byte {
+func readTemplate(t testing.TB, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(ovmf + name)
 	if err != nil {
@@ -30,7 +30,7 @@ func template(t testing.TB, name string) []byte {
 	return data
 }
 
-func open(t testing.TB, data []byte) *Store {
+func openStore(t testing.TB, data []byte) *Store {
 	t.Helper()
 	s, err := OpenStore(data)
 	if err != nil {
@@ -39,59 +39,59 @@ func open(t testing.TB, data []byte) *Store {
 	return s
 }
 
-func state() State {
-	second := debian()
+func testState() State {
+	second := debianEntry()
 	second.Number, second.Label, second.File, second.Data = 7, "Windows Boot Manager", `\EFI\Microsoft\Boot\bootmgfw.efi`, []byte("WINDOWS\x00")
-	return State{Entries: []Entry{debian(), second}, Keys: []Variable{{"MokList", Shim, 3, moklist()}}}
+	return State{Entries: []Entry{debianEntry(), second}, Keys: []Variable{{"MokList", Shim, 3, moklist()}}}
 }
 
-// moklist trusts one program, by its SHA-256: an EFI_SIGNATURE_LIST.
+// moklist returns an EFI_SIGNATURE_LIST with the SHA-256 of one program.
 func moklist() []byte {
 	kind := mustGUID("c1c41626-504c-4092-aca9-41f936934328")
 	return append(append(kind[:], 76, 0, 0, 0, 0, 0, 0, 0, 48, 0, 0, 0), make([]byte, 48)...)
 }
 
-// What is added is there, in every template, and nothing else has changed. The templates with keys have three
-// boot entries of the machine that they were made on, and no order of them.
+// Add changes nothing in a template except the added variables. The templates with keys already have three boot
+// entries without a boot order.
 func TestStateInTemplates(t *testing.T) {
 	for _, name := range templates {
-		before := template(t, name)
-		s := open(t, bytes.Clone(before))
+		before := readTemplate(t, name)
+		s := openStore(t, bytes.Clone(before))
 		had, hadFree := s.Variables(), s.free
-		if err := s.Add(state()); err != nil {
+		if err := s.Add(testState()); err != nil {
 			t.Fatal(err)
 		}
-		after := open(t, bytes.Clone(s.Bytes()))
+		after := openStore(t, bytes.Clone(s.Bytes()))
 		if !reflect.DeepEqual(after.Variables(), s.Variables()) {
-			t.Errorf("%s: it is read otherwise", name)
+			t.Errorf("%s: the variables differ after opening the store again", name)
 		}
-		want := state()
+		want := testState()
 		if strings.Contains(name, ".ms.") {
 			want.Entries[0].Number = 3
 		}
 		if got, n := StateOf(after.Variables()); n != 0 || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, and %d others", name, got, n)
+			t.Errorf("%s: got %+v and %d foreign entries, want %+v", name, got, n, want)
 		}
 		for _, v := range had {
 			if !slices.ContainsFunc(after.Variables(), func(w Variable) bool { return reflect.DeepEqual(v, w) }) {
-				t.Errorf("%s: %s is lost", name, v.Name)
+				t.Errorf("%s: variable %s is missing", name, v.Name)
 			}
 		}
 		if len(s.Bytes()) != len(before) || !bytes.Equal(before[:hadFree], s.Bytes()[:hadFree]) || !bytes.Equal(before[s.free:], s.Bytes()[s.free:]) {
-			t.Errorf("%s: more has changed than was written", name)
+			t.Errorf("%s: bytes outside of the added records have changed", name)
 		}
 	}
 }
 
-// A second Add finds numbers taken, and its entries come first; BootOrder is replaced, not doubled.
-func TestAddedTwice(t *testing.T) {
-	s := open(t, template(t, templates[0]))
+// The entries of a second Add get free numbers and come first in the boot order. BootOrder is replaced.
+func TestBootEntriesAddedTwice(t *testing.T) {
+	s := openStore(t, readTemplate(t, templates[0]))
 	for range 2 {
-		if err := s.Add(state()); err != nil {
+		if err := s.Add(testState()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, _ := StateOf(open(t, s.Bytes()).Variables())
+	got, _ := StateOf(openStore(t, s.Bytes()).Variables())
 	var numbers []uint16
 	for _, e := range got.Entries {
 		numbers = append(numbers, e.Number)
@@ -100,13 +100,13 @@ func TestAddedTwice(t *testing.T) {
 		t.Errorf("order %v", numbers)
 	}
 	if n := bytes.Count(s.Bytes(), text16("BootOrder")); n != 2 {
-		t.Errorf("%d records of BootOrder, one of them deleted", n)
+		t.Errorf("%d records of BootOrder, want 2, one of them deleted", n)
 	}
 }
 
-// The store is filled to its last byte, and not further.
-func TestStoreThatIsFull(t *testing.T) {
-	s := open(t, template(t, "OVMF_VARS.fd"))
+// The store can be filled to its last byte. A larger variable is refused and changes nothing.
+func TestFullVariableStoreRefusesVariable(t *testing.T) {
+	s := openStore(t, readTemplate(t, "OVMF_VARS.fd"))
 	filler := Variable{Vendor: Shim, Attributes: NonVolatile, Data: bytes.Repeat([]byte{1}, 4096)}
 	for i := range 1000 {
 		filler.Name = string(rune('a'+i%26)) + string(rune('a'+i/26))
@@ -116,42 +116,42 @@ func TestStoreThatIsFull(t *testing.T) {
 			continue
 		}
 		if !fault.Is(err, fault.Full) || !bytes.Equal(before, s.Bytes()) {
-			t.Errorf("%v, and it has changed", err)
+			t.Errorf("got %v, want a full error and an unchanged store", err)
 		}
 		filler.Data = filler.Data[:s.end-s.free-variableHeader-len(text16(filler.Name))]
 		if err := s.Set(filler); err != nil || s.free != s.end {
-			t.Errorf("the last: %v, %d left", err, s.end-s.free)
+			t.Errorf("last variable: %v, %d bytes free, want 0", err, s.end-s.free)
 		}
-		open(t, s.Bytes())
+		openStore(t, s.Bytes())
 		return
 	}
-	t.Error("it is never full")
+	t.Error("the store is not full after 1000 variables")
 }
 
-func TestStoresThatAreNone(t *testing.T) {
-	good := template(t, templates[0])
+func TestInvalidVariableStoresAreRefused(t *testing.T) {
+	good := readTemplate(t, templates[0])
 	for name, damage := range map[string]func(b []byte) []byte{
-		"nothing":               func([]byte) []byte { return nil },
-		"zeros":                 func(b []byte) []byte { return make([]byte, len(b)) },
-		"the header's checksum": func(b []byte) []byte { b[50]++; return b },
-		"cut off":               func(b []byte) []byte { return b[:len(b)/2] },
-		"another store":         func(b []byte) []byte { b[72]++; return b },
-		"another state":         func(b []byte) []byte { b[72+21] = 0; return b },
-		"a larger store":        func(b []byte) []byte { b[72+18] = 0xff; return b },
-		"what is not erased":    func(b []byte) []byte { b[72+28+5000] = 0; return b },
-		"a variable too large":  func(b []byte) []byte { copy(b[100:], "\xaa\x55\x3f"); return b },
+		"empty":                func([]byte) []byte { return nil },
+		"zeros":                func(b []byte) []byte { return make([]byte, len(b)) },
+		"header checksum":      func(b []byte) []byte { b[50]++; return b },
+		"truncated":            func(b []byte) []byte { return b[:len(b)/2] },
+		"another store":        func(b []byte) []byte { b[72]++; return b },
+		"another state":        func(b []byte) []byte { b[72+21] = 0; return b },
+		"a larger store":       func(b []byte) []byte { b[72+18] = 0xff; return b },
+		"space not erased":     func(b []byte) []byte { b[72+28+5000] = 0; return b },
+		"a variable too large": func(b []byte) []byte { copy(b[100:], "\xaa\x55\x3f"); return b },
 	} {
 		if _, err := OpenStore(damage(bytes.Clone(good))); !fault.Is(err, fault.Corrupt) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want a corrupt error", name, err)
 		}
 	}
-	if err := open(t, good).Set(Variable{Name: "db", Vendor: Global, Attributes: 0x27}); !fault.Is(err, fault.Internal) {
-		t.Errorf("one that is authenticated: %v", err)
+	if err := openStore(t, good).Set(Variable{Name: "db", Vendor: Global, Attributes: 0x27}); !fault.Is(err, fault.Internal) {
+		t.Errorf("an authenticated variable: got %v, want an internal error", err)
 	}
 }
 
-// virt-fw-vars, which reads stores for a living, sees what was written, and the keys that were there.
-func TestVirtFirmwareReadsIt(t *testing.T) {
+// virt-fw-vars reads the added variables and the existing keys.
+func TestVirtFirmwareReadsWrittenStore(t *testing.T) {
 	program, err := filepath.Abs("../../build/virt-firmware/bin/virt-fw-vars")
 	if _, err2 := os.Stat(program); err != nil || err2 != nil {
 		t.Skip("no virt-fw-vars; scripts/setup.sh test installs it")
@@ -182,9 +182,9 @@ func TestVirtFirmwareReadsIt(t *testing.T) {
 			}
 			return vars
 		}
-		want := read(template(t, name))
-		s := open(t, template(t, name))
-		if err := s.Add(state()); err != nil {
+		want := read(readTemplate(t, name))
+		s := openStore(t, readTemplate(t, name))
+		if err := s.Add(testState()); err != nil {
 			t.Fatal(err)
 		}
 		first, order := "Boot0000", " 00000700"
@@ -209,7 +209,7 @@ func TestVirtFirmwareReadsIt(t *testing.T) {
 	}
 }
 
-// FuzzOpenStore: what opens takes a variable, keeps the others, and opens again.
+// FuzzOpenStore adds a variable to each store that opens. The store opens again and keeps the other variables.
 func FuzzOpenStore(f *testing.F) {
 	small := func(piece []byte, at int) []byte { // a store of 1 KiB
 		b := bytes.Repeat([]byte{erased}, 1024)

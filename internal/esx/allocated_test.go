@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// query is a QueryChangedDiskAreas call as the server sees it.
+// query is a QueryChangedDiskAreas call that the server received.
 type query struct {
 	VM       string `xml:"Body>QueryChangedDiskAreas>_this"`
 	Snapshot string `xml:"Body>QueryChangedDiskAreas>snapshot"`
@@ -22,16 +22,16 @@ type query struct {
 	ChangeID string `xml:"Body>QueryChangedDiskAreas>changeId"`
 }
 
-// page is an answer to one.
+// page is the reply to a query.
 type page struct {
 	start, length int64
 	areas         []disk.Range
 }
 
-// serveMap answers QueryChangedDiskAreas by f, and gives the list of queries.
-func (r *rig) serveMap(t *testing.T, f func(query) page) *[]query {
-	var asked []query
-	r.set(func(r *rig) {
+// serveMap answers QueryChangedDiskAreas with f, and returns the list of queries.
+func (r *simServer) serveMap(t *testing.T, f func(query) page) *[]query {
+	var queries []query
+	r.set(func(r *simServer) {
 		r.answer = func(c call, w http.ResponseWriter) bool {
 			if c.method != "QueryChangedDiskAreas" {
 				return false
@@ -40,7 +40,7 @@ func (r *rig) serveMap(t *testing.T, f func(query) page) *[]query {
 			if err := xml.Unmarshal(c.body, &q); err != nil {
 				t.Error(err)
 			}
-			asked = append(asked, q)
+			queries = append(queries, q)
 			p := f(q)
 			text := fmt.Sprintf("<returnval><startOffset>%d</startOffset><length>%d</length>", p.start, p.length)
 			for _, a := range p.areas {
@@ -49,20 +49,20 @@ func (r *rig) serveMap(t *testing.T, f func(query) page) *[]query {
 			return soapReply(w, c.method, text+"</returnval>")
 		}
 	})
-	return &asked
+	return &queries
 }
 
-func data(off, n int64) disk.Extent { return disk.Extent{Range: disk.Range{Off: off, Len: n}} }
-func zero(off, n int64) disk.Extent {
+func dataExtent(off, n int64) disk.Extent { return disk.Extent{Range: disk.Range{Off: off, Len: n}} }
+func zeroExtent(off, n int64) disk.Extent {
 	return disk.Extent{Range: disk.Range{Off: off, Len: n}, Kind: disk.Zero}
 }
 
-// Pages of 1 MiB; the second is empty, which is legal and not the end.
+// The server returns pages of 1 MiB. An empty page, here the second, does not end the map.
 func TestAllocatedReadsAllPages(t *testing.T) {
 	r := newESX(t)
 	s := r.dial(t)
 	const mib = 1 << 20
-	asked := r.serveMap(t, func(q query) page {
+	queries := r.serveMap(t, func(q query) page {
 		p := page{start: q.Start, length: mib}
 		switch q.Start {
 		case 0:
@@ -79,49 +79,49 @@ func TestAllocatedReadsAllPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []disk.Extent{
-		zero(0, 65536), data(65536, 65536), zero(131072, 2*mib-131072),
-		data(2*mib, 1024), zero(2*mib+1024, mib-1024), data(3*mib, mib-1024),
+		zeroExtent(0, 65536), dataExtent(65536, 65536), zeroExtent(131072, 2*mib-131072),
+		dataExtent(2*mib, 1024), zeroExtent(2*mib+1024, mib-1024), dataExtent(3*mib, mib-1024),
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
-	for i, q := range *asked {
+	for i, q := range *queries {
 		if want := (query{"42", "", 2000, int64(i) * mib, "*"}); q != want {
 			t.Errorf("query %d is %+v, want %+v", i, q, want)
 		}
 	}
-	if len(*asked) != 4 {
-		t.Errorf("%d queries, want 4", len(*asked))
+	if len(*queries) != 4 {
+		t.Errorf("%d queries, want 4", len(*queries))
 	}
 }
 
 func TestAllocatedOfASnapshotAndAWindow(t *testing.T) {
 	r := newESX(t)
 	s := r.dial(t)
-	asked := r.serveMap(t, func(q query) page {
+	queries := r.serveMap(t, func(q query) page {
 		return page{start: q.Start / 4096 * 4096, length: 1 << 30, areas: []disk.Range{{Off: 0, Len: 1 << 30}}}
 	})
 	got, err := s.Allocated(t.Context(), "42", "7-snapshot-1", 2001, disk.Range{Off: 5000, Len: 3000})
-	if err != nil || !slices.Equal(got, []disk.Extent{data(5000, 3000)}) {
+	if err != nil || !slices.Equal(got, []disk.Extent{dataExtent(5000, 3000)}) {
 		t.Errorf("%v, %v", got, err)
 	}
-	if q := (*asked)[0]; q.Snapshot != "7-snapshot-1" || q.Start != 5000 {
-		t.Errorf("asked %+v", q)
+	if q := (*queries)[0]; q.Snapshot != "7-snapshot-1" || q.Start != 5000 {
+		t.Errorf("query %+v", q)
 	}
 }
 
-// A disk that is one area from end to end is what NFS says of every disk.
-func TestAllocatedInFullIsReturnedAsItIs(t *testing.T) {
+// A map of one area is returned unchanged. NFS datastores report every disk like that.
+func TestAllocatedOfAFullDisk(t *testing.T) {
 	r := newESX(t)
 	s := r.dial(t)
 	r.serveMap(t, func(query) page { return page{0, 6 << 40, []disk.Range{{Off: 0, Len: 6 << 40}}} })
 	got, err := s.Allocated(t.Context(), "42", "", 2000, disk.Range{Len: 6 << 40})
-	if err != nil || !slices.Equal(got, []disk.Extent{data(0, 6<<40)}) {
+	if err != nil || !slices.Equal(got, []disk.Extent{dataExtent(0, 6<<40)}) {
 		t.Errorf("%v, %v", got, err)
 	}
 }
 
-func TestAllocatedOfNothing(t *testing.T) {
+func TestAllocatedOfAnEmptyRange(t *testing.T) {
 	s := newESX(t).dial(t)
 	got, err := s.Allocated(t.Context(), "42", "", 2000, disk.Range{Off: 512})
 	if err != nil || len(got) != 0 {
@@ -129,8 +129,8 @@ func TestAllocatedOfNothing(t *testing.T) {
 	}
 }
 
-// A map that contradicts itself is no map: neither followed nor asked for ever.
-func TestMisbehavingMapIsUnsupported(t *testing.T) {
+// A map that contradicts itself is an error after at most two queries.
+func TestContradictoryMapIsRefused(t *testing.T) {
 	r := newESX(t)
 	s := r.dial(t)
 	for name, p := range map[string]page{
@@ -142,18 +142,18 @@ func TestMisbehavingMapIsUnsupported(t *testing.T) {
 		"negative area":      {0, 1 << 30, []disk.Range{{Off: -1, Len: 10}}},
 		"negative area len":  {0, 1 << 30, []disk.Range{{Off: 1, Len: -10}}},
 		"area overflows":     {0, 1 << 30, []disk.Range{{Off: 1, Len: 1<<63 - 1}}},
-		"same page for ever": {0, 4096, nil},
+		"same page repeated": {0, 4096, nil},
 		"backwards":          {0, 8192, nil},
 	} {
-		asked := r.serveMap(t, func(q query) page {
+		queries := r.serveMap(t, func(q query) page {
 			if name == "backwards" && q.Start > 0 {
 				return page{0, 4096, nil}
 			}
 			return p
 		})
 		_, err := s.Allocated(t.Context(), "42", "", 2000, disk.Range{Len: 1 << 20})
-		if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "contradicts") || len(*asked) > 2 {
-			t.Errorf("%s: %v after %d queries", name, err, len(*asked))
+		if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "contradicts") || len(*queries) > 2 {
+			t.Errorf("%s: %v after %d queries", name, err, len(*queries))
 		}
 	}
 }
@@ -162,7 +162,7 @@ func TestServerWithoutMapIsUnsupported(t *testing.T) {
 	r := newESX(t)
 	s := r.dial(t)
 	for _, kind := range []string{"FileFault", "NotSupported", "InvalidArgument", "SystemError", "NotFound", "RestrictedVersion", "NoPermission"} {
-		r.set(func(r *rig) {
+		r.set(func(r *simServer) {
 			r.answer = func(c call, w http.ResponseWriter) bool {
 				return c.method == "QueryChangedDiskAreas" && soapFault(w, kind, "")
 			}
@@ -174,7 +174,7 @@ func TestServerWithoutMapIsUnsupported(t *testing.T) {
 	}
 }
 
-func TestMapOfAVMThatIsGone(t *testing.T) {
+func TestMapOfAMissingVM(t *testing.T) {
 	s := newESX(t).dial(t)
 	_, err := s.Allocated(t.Context(), "vm-gone", "", 2000, disk.Range{Len: 1 << 20})
 	if !fault.Is(err, fault.NotFound) {
@@ -182,7 +182,7 @@ func TestMapOfAVMThatIsGone(t *testing.T) {
 	}
 }
 
-func TestMapOfNoRange(t *testing.T) {
+func TestMapOfAnInvalidRange(t *testing.T) {
 	s := newESX(t).dial(t)
 	for _, r := range []disk.Range{{Off: -1, Len: 1}, {Off: 0, Len: -1}, {Off: 1, Len: 1<<63 - 1}} {
 		if _, err := s.Allocated(t.Context(), "42", "", 2000, r); !fault.Is(err, fault.Invalid) {
@@ -191,4 +191,4 @@ func TestMapOfNoRange(t *testing.T) {
 	}
 }
 
-func whole(d *inventory.Disk) disk.Range { return disk.Range{Len: d.Capacity} }
+func wholeDisk(d *inventory.Disk) disk.Range { return disk.Range{Len: d.Capacity} }

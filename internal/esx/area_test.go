@@ -9,11 +9,11 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// FuzzCover checks cover against a map of single bytes: the range is covered once, in
-// order, and a byte is data exactly if an area holds it.
-func FuzzCover(f *testing.F) {
+// FuzzDescribeAreas compares describeAreas with a map of single bytes. The extents cover the range
+// once and in order, and a byte is data only if an area contains it.
+func FuzzDescribeAreas(f *testing.F) {
 	f.Add([]byte{}, uint8(0), uint8(100))
-	f.Add([]byte{0, 10, 10, 10, 30, 5}, uint8(5), uint8(30))      // touching, then apart
+	f.Add([]byte{0, 10, 10, 10, 30, 5}, uint8(5), uint8(30))      // adjacent, then apart
 	f.Add([]byte{20, 10, 0, 50, 5, 5, 5, 5}, uint8(10), uint8(0)) // nested, repeated, out of order
 	f.Add([]byte{255, 255, 0, 255}, uint8(0), uint8(255))
 	f.Fuzz(func(t *testing.T, raw []byte, off, n uint8) {
@@ -46,8 +46,8 @@ func FuzzCover(f *testing.F) {
 	})
 }
 
-// FuzzReadMap lets a server answer with anything. The map ends after at most one query
-// a sector, and is refused or covers the range once.
+// FuzzReadMap has a server return arbitrary pages. readMap sends at most one query per
+// sector, and either fails or covers the range once.
 func FuzzReadMap(f *testing.F) {
 	f.Add(int64(0), int64(8192), []byte{0, 4, 0, 1, 4, 4, 5, 9})
 	f.Add(int64(512), int64(1024), []byte{1, 0, 0, 0})
@@ -92,7 +92,7 @@ func abs(v int64) int64 {
 	return v
 }
 
-func TestMergeJoinsWhatTouches(t *testing.T) {
+func TestAdjacentAreasAreJoined(t *testing.T) {
 	got := describeAreas(disk.Range{Len: 100}, []disk.Range{{Off: 30, Len: 10}, {Off: 10, Len: 20}, {Off: 35, Len: 20}})
 	if len(got) != 3 || got[1].Range != (disk.Range{Off: 10, Len: 45}) {
 		t.Fatalf("%v", got)

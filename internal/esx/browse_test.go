@@ -35,7 +35,7 @@ func TestBrowsingTheLab(t *testing.T) {
 // browseVM finds the VM's folder in the root of its datastore, and its disk in the folder.
 func browseVM(t *testing.T, s *esx.Session, vm *inventory.VM) {
 	t.Helper()
-	file := flat(vm.Disks[0].Path)
+	file := flatFile(vm.Disks[0].Path)
 	folder := inventory.Path{Datastore: file.Datastore, File: path.Dir(file.File)}
 	root := inventory.Path{Datastore: file.Datastore}
 	for at, want := range map[inventory.Path]inventory.File{
@@ -47,7 +47,7 @@ func browseVM(t *testing.T, s *esx.Session, vm *inventory.VM) {
 			t.Fatal(err)
 		}
 		if !slices.Contains(list, want) {
-			t.Errorf("%v holds %+v, want %+v among them", at, list, want)
+			t.Errorf("%v: got %+v, want %+v in it", at, list, want)
 		}
 	}
 	for at, want := range map[inventory.Path]inventory.File{root: {Folder: true}, folder: {Folder: true}, file: {Size: 3 << 20}} {
@@ -60,6 +60,6 @@ func browseVM(t *testing.T, s *esx.Session, vm *inventory.VM) {
 	}
 	file.File += ".none"
 	if _, err := s.Stat(t.Context(), vm.Datacenter, file); !fault.Is(err, fault.NotFound) {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Cards come in the order of the bus, unless one's slot is not known: then in VMware's.
+// Network cards are sorted by their bus address. If a slot is unknown, they keep VMware's order.
 func TestOrderCards(t *testing.T) {
 	cards := []inventory.NIC{{Key: 4000, PCISlot: 192}, {Key: 4001, PCISlot: 224}, {Key: 4002, PCISlot: 1184}}
 	orderCards(cards)
@@ -16,6 +16,6 @@ func TestOrderCards(t *testing.T) {
 	cards = []inventory.NIC{{Key: 4000, PCISlot: 192}, {Key: 4001}, {Key: 4002, PCISlot: 160}}
 	orderCards(cards)
 	if cards[0].Key != 4000 || cards[2].Key != 4002 {
-		t.Errorf("with a slot unknown: %+v", cards)
+		t.Errorf("with an unknown slot: %+v", cards)
 	}
 }

@@ -23,12 +23,12 @@ func TestFingerprintShowsTheServersCertificate(t *testing.T) {
 		cfg.Fingerprint = form
 		dial(t, cfg)
 	}
-	if n := r.count("Login"); n != 3 {
+	if n := r.countCalls("Login"); n != 3 {
 		t.Fatalf("%d logins, want 3", n)
 	}
 }
 
-func TestFingerprintOfNobody(t *testing.T) {
+func TestFingerprintOfAnUnreachableHost(t *testing.T) {
 	r := newESX(t)
 	addr := r.addr()
 	r.Close()
@@ -37,7 +37,7 @@ func TestFingerprintOfNobody(t *testing.T) {
 	}
 }
 
-// Another certificate than the pinned one is refused before anything is sent.
+// A certificate other than the pinned one is refused before the first request.
 func TestChangedCertificateIsDenied(t *testing.T) {
 	r := newESX(t)
 	cfg := r.config()
@@ -51,12 +51,12 @@ func TestChangedCertificateIsDenied(t *testing.T) {
 	if !strings.Contains(text, shown) || !strings.Contains(text, cfg.Fingerprint) || !strings.Contains(fault.HintOf(err), "--fingerprint") {
 		t.Errorf("%v; hint %q", err, fault.HintOf(err))
 	}
-	if got := r.methods(); len(got) != 0 {
+	if got := r.calledMethods(); len(got) != 0 {
 		t.Errorf("called %q", got)
 	}
 }
 
-func TestPinIsRequiredAndRead(t *testing.T) {
+func TestInvalidPinIsRefused(t *testing.T) {
 	r := newESX(t)
 	for _, pin := range []string{"", "xyz", "abcd", strings.Repeat("ab", 33), strings.Repeat("AA:", 31)} {
 		cfg := r.config()

@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A host says what its disks did in samples that lie in the time as a whole.
+// DiskReads uses only samples that are completely within the interval.
 func TestDiskReads(t *testing.T) {
 	r := newESX(t)
 	s := r.dial(t)
@@ -21,17 +21,17 @@ func TestDiskReads(t *testing.T) {
 		t.Errorf("%+v, %v", reads, err)
 	}
 	if _, err := s.DiskReads(t.Context(), "ha-host", ended.Add(-19*time.Second), ended); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "a sample of the host, 20s") {
-		t.Errorf("a time without a whole sample: %v", err)
+		t.Errorf("an interval without a complete sample: %v", err)
 	}
 }
 
-// Devices are added up, samples that were not taken are left out, and of a sum that the host made
-// itself nothing is counted twice.
+// DiskReads adds up the devices, omits missing samples, and does not count the host's total in
+// addition to the devices.
 func TestDiskReadsOfSeveralDevices(t *testing.T) {
 	r := newESX(t)
 	s := r.dial(t)
 	var requests, kib string
-	r.set(func(r *rig) {
+	r.set(func(r *simServer) {
 		r.answer = func(c call, w http.ResponseWriter) bool {
 			if c.method != "QueryPerf" {
 				return false
@@ -55,6 +55,6 @@ func TestDiskReadsOfSeveralDevices(t *testing.T) {
 	ended := time.Unix(1_750_000_000, 0)
 	reads, err := s.DiskReads(t.Context(), "ha-host", ended.Add(-time.Minute), ended)
 	if want := (esx.DiskReads{PerSecond: 250, Bytes: 2 << 20, Samples: 3}); err != nil || reads != want {
-		t.Errorf("%+v, %v", reads, err)
+		t.Errorf("got %+v, %v, want %+v", reads, err, want)
 	}
 }

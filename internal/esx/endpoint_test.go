@@ -35,7 +35,7 @@ func TestParseURLRefuses(t *testing.T) {
 			t.Errorf("%q: %v, %v, hint %q", in, u, err, fault.HintOf(err))
 		}
 		if strings.Contains(fmt.Sprint(err)+fault.HintOf(err), "hunter2") {
-			t.Errorf("%q: the error tells the password: %v", in, err)
+			t.Errorf("%q: the error contains the password: %v", in, err)
 		}
 	}
 }

@@ -8,18 +8,18 @@ func TestNamesAreUnescapedOnce(t *testing.T) {
 		"a%20b": "a%20b", "%": "%", "%2": "%2", "Grüße%25": "Grüße%",
 	} {
 		if got := unescapeName(escaped); got != name {
-			t.Errorf("%q is shown as %q, want %q", escaped, got, name)
+			t.Errorf("%q: got %q, want %q", escaped, got, name)
 		}
 	}
 }
 
-func FuzzNameComesBack(f *testing.F) {
+func FuzzEscapeNameRoundTrip(f *testing.F) {
 	for _, s := range []string{"a/b", "%2f", "%25", `\`, "日本語", "%%%2"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if got := unescapeName(escapeName(s)); got != s {
-			t.Fatalf("%q came back as %q", s, got)
+			t.Fatalf("%q: got %q after the round trip", s, got)
 		}
 	})
 }

@@ -57,10 +57,10 @@ func TestClassify(t *testing.T) {
 			t.Errorf("%v: kind %v, hint %q; want %v, remedy %v", c.err, fault.KindOf(got), fault.HintOf(got), c.want, c.remedy)
 		}
 		if !errors.Is(got, c.err) && errors.Unwrap(c.err) != nil {
-			t.Errorf("%v is lost in %v", c.err, got)
+			t.Errorf("%v does not wrap %v", got, c.err)
 		}
 	}
 	if classify(nil) != nil {
-		t.Error("nil became an error")
+		t.Error("classify(nil) is not nil")
 	}
 }

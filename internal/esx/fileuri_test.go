@@ -12,14 +12,14 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// names that people give to VMs, folders and datastores, and that tools broke on.
+// names are names of VMs, folders and datastores on which other tools failed.
 var names = []string{
 	"web01", "a b", " lead and trail ", "50%", "100%25", "%2f", "a%2fb", "a+b", "*star*", "_under_-._~", "a&b=c;d",
 	"#1", "what?", `it's "quoted"`, `back\slash`, "[x] (y) {z}", "a,b:c@d!e$f", "<tag>", "tab\tnew\nline",
 	"Grüße", "日本語", "e\u0301", "🖥️ desktop", "\xff\xfe not UTF-8", "...", "..a", "a..", "%2e%2e", "~", "-rf",
 }
 
-func TestEveryNameComesThroughFileURI(t *testing.T) {
+func TestFileURIEncodesEveryName(t *testing.T) {
 	for _, vcenter := range []bool{false, true} {
 		r := newESX(t)
 		if vcenter {
@@ -28,20 +28,20 @@ func TestEveryNameComesThroughFileURI(t *testing.T) {
 		s := r.dial(t)
 		for _, name := range names {
 			dc, p := "F/"+name, inventory.Path{Datastore: name, File: name + "/" + name + "-flat.vmdk"}
-			r.put(dc, p, []byte("content of "+name))
-			if got := fetch(t, r, s, dc, p); got != "content of "+name {
-				t.Errorf("%q: GET gives %q", name, got)
+			r.addFile(dc, p, []byte("content of "+name))
+			if got := fetchFile(t, r, s, dc, p); got != "content of "+name {
+				t.Errorf("%q: GET returned %q", name, got)
 			}
 			got, err := s.ReadFile(t.Context(), dc, p, 100)
 			if err != nil || string(got) != "content of "+name {
-				t.Errorf("%q: ReadFile gives %q, %v", name, got, err)
+				t.Errorf("%q: ReadFile returned %q, %v", name, got, err)
 			}
 		}
 	}
 }
 
-// fetch does what a transport does with the session's parts.
-func fetch(t *testing.T, r *rig, s *esx.Session, dc string, p inventory.Path) string {
+// fetchFile reads a file by HTTP with the session's URI, TLS settings and cookie, as a transport does.
+func fetchFile(t *testing.T, r *simServer, s *esx.Session, dc string, p inventory.Path) string {
 	t.Helper()
 	uri, err := s.FileURI(dc, p)
 	if err != nil {
@@ -53,7 +53,7 @@ func fetch(t *testing.T, r *rig, s *esx.Session, dc string, p inventory.Path) st
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Cookie", cookie(t, s, ""))
+	req.Header.Set("Cookie", sessionCookie(t, s, ""))
 	res, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestFileURIIsEscapedOnce(t *testing.T) {
 	}
 }
 
-func TestPathsThatLeaveTheDatastoreAreRefused(t *testing.T) {
+func TestPathsOutsideTheDatastoreAreRefused(t *testing.T) {
 	s := newESX(t).dial(t)
 	for _, p := range []inventory.Path{
 		{Datastore: "ds", File: "../etc/passwd"}, {Datastore: "ds", File: "a/../../b"}, {Datastore: "ds", File: ".."},
@@ -89,20 +89,20 @@ func TestPathsThatLeaveTheDatastoreAreRefused(t *testing.T) {
 	}
 }
 
-// A vCenter that decodes names twice is found out by the first ReadFile, and FileURI
-// speaks its way from then on.
-func TestVCenterThatDecodesTwice(t *testing.T) {
+// The first ReadFile detects a vCenter that decodes names twice. FileURI then encodes them
+// twice.
+func TestVCenterDecodingNamesTwice(t *testing.T) {
 	r := newVPX(t)
-	r.set(func(r *rig) { r.twice = true })
+	r.set(func(r *simServer) { r.twice = true })
 	s := r.dial(t)
 	p := inventory.Path{Datastore: "a+b 50%", File: "vm/disk.vmdk"}
-	r.put("F/DC 1", p, []byte("text"))
+	r.addFile("F/DC 1", p, []byte("text"))
 	got, err := s.ReadFile(t.Context(), "F/DC 1", p, 10)
 	if err != nil || string(got) != "text" {
 		t.Fatalf("%q, %v", got, err)
 	}
-	if got := fetch(t, r, s, "F/DC 1", p); got != "text" {
-		t.Fatalf("GET gives %q", got)
+	if got := fetchFile(t, r, s, "F/DC 1", p); got != "text" {
+		t.Fatalf("GET returned %q", got)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestReadFileIsBounded(t *testing.T) {
 	r := newESX(t)
 	s := r.dial(t)
 	p := inventory.Path{Datastore: "ds", File: "x.vmdk"}
-	r.put("ha-datacenter", p, bytes.Repeat([]byte("x"), 1000))
+	r.addFile("ha-datacenter", p, bytes.Repeat([]byte("x"), 1000))
 	if got, err := s.ReadFile(t.Context(), "ha-datacenter", p, 1000); err != nil || len(got) != 1000 {
 		t.Errorf("at the limit: %d bytes, %v", len(got), err)
 	}
@@ -127,14 +127,14 @@ func TestReadFileSurvivesAnExpiredSession(t *testing.T) {
 	r := newESX(t)
 	s := r.dial(t)
 	p := inventory.Path{Datastore: "ds", File: "x.vmdk"}
-	r.put("ha-datacenter", p, []byte("text"))
+	r.addFile("ha-datacenter", p, []byte("text"))
 	for range 3 {
 		if got, err := s.ReadFile(t.Context(), "ha-datacenter", p, 10); err != nil || string(got) != "text" {
 			t.Fatalf("%q, %v", got, err)
 		}
-		r.expire()
+		r.expireSessions()
 	}
-	if n := r.count("Login"); n != 3 {
+	if n := r.countCalls("Login"); n != 3 {
 		t.Fatalf("%d logins, want 3", n)
 	}
 }

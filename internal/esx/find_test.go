@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-var somewhere = []inventory.VM{
+var testVMs = []inventory.VM{
 	{Ref: "vm-1", Name: "web01", UUID: "11111111-0000-0000-0000-000000000000", Datacenter: "F/DC0", Folder: "prod"},
 	{Ref: "vm-2", Name: "web01", UUID: "22222222-0000-0000-0000-000000000000", Datacenter: "DC1"},
 	{Ref: "vm-3", Name: "a/b", InstanceUUID: "33333333-0000-0000-0000-00000000000a", Datacenter: "DC1", Folder: "x/y"},
@@ -31,7 +31,7 @@ func TestFind(t *testing.T) {
 		"db":                                   "vm-4",
 		"Webserver":                            "vm-6",
 	} {
-		v, err := findVM(somewhere, what)
+		v, err := findVM(testVMs, what)
 		if err != nil || v.Ref != want {
 			t.Errorf("%q: %+v, %v, want %s", what, v, err, want)
 		}
@@ -41,9 +41,9 @@ func TestFind(t *testing.T) {
 func TestFindAmbiguous(t *testing.T) {
 	for what, listed := range map[string][]string{
 		"web01": {"vm-1", "vm-2", "/F/DC0/vm/prod/web01", "/DC1/vm/web01", "11111111-", "22222222-"},
-		"vm-4":  {"vm-4", "vm-5"}, // one's reference, another's name: never the wrong VM by guess
+		"vm-4":  {"vm-4", "vm-5"}, // reference of one VM, name of another
 	} {
-		_, err := findVM(somewhere, what)
+		_, err := findVM(testVMs, what)
 		if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 			t.Errorf("%q: %v", what, err)
 			continue
@@ -56,7 +56,7 @@ func TestFindAmbiguous(t *testing.T) {
 	}
 }
 
-func TestFindNothing(t *testing.T) {
+func TestFindSuggestsSimilarNames(t *testing.T) {
 	for what, near := range map[string]string{
 		"wbe01":    "near: web01",
 		"webserv":  "near: Webserver",
@@ -66,7 +66,7 @@ func TestFindNothing(t *testing.T) {
 		"01":       "near: web01",
 		"x/web01/": "decamp ls",
 	} {
-		_, err := findVM(somewhere, what)
+		_, err := findVM(testVMs, what)
 		if !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), near) {
 			t.Errorf("%q: %v; hint %q, want %q", what, err, fault.HintOf(err), near)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-func TestListingIsReadFromLinks(t *testing.T) {
+func TestParseListing(t *testing.T) {
 	page := `<html><body><h1>Index of [datastore1] vm</h1><table>
 <tr><td><A HREF='/folder?dcPath=ha-datacenter&amp;dsName=datastore1'>Parent Datastore</a></td></tr>
 <tr><td><a href="/folder/vm/vm.vmdk?dcPath=ha-datacenter&amp;dsName=datastore1">vm.vmdk</a></td><td align="right">512</td></tr>
@@ -24,13 +24,13 @@ func TestListingIsReadFromLinks(t *testing.T) {
 	}
 }
 
-func TestListingLeadsNowhereElse(t *testing.T) {
+func TestListingIgnoresForeignLinks(t *testing.T) {
 	for _, target := range []string{
 		"/folder/..?dsName=x", "/folder/vm/%2e%2e?dsName=x", "/folder/vm/a%2Fb?dsName=x", "/folder/vm/%00?dsName=x",
 		"/folder/vm/%zz?dsName=x", "/sdk/x?dsName=x", "/folder/?dsName=x", "/folder/vm/.?dsName=x",
 	} {
 		if got := parseListing(`<a href="` + target + `">x</a>`); len(got) != 0 {
-			t.Errorf("%s gave %+v", target, got)
+			t.Errorf("%s: got %+v, want no file", target, got)
 		}
 	}
 }
@@ -44,10 +44,10 @@ func FuzzListing(f *testing.F) {
 		names := map[string]bool{}
 		for _, e := range parseListing(page) {
 			if !isName(e.Name) || strings.Contains(e.Name, "/") {
-				t.Fatalf("%q is no name", e.Name)
+				t.Fatalf("%q is not a file name", e.Name)
 			}
 			if names[e.Name] {
-				t.Fatalf("%q twice", e.Name)
+				t.Fatalf("%q is listed twice", e.Name)
 			}
 			names[e.Name] = true
 		}

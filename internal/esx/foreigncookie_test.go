@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// The session of a given cookie is used without a login, and stays open.
-func TestSessionOfACookieIsBorrowed(t *testing.T) {
+// A session given by its cookie is used without a login and stays open.
+func TestSessionOfGivenCookieIsUsed(t *testing.T) {
 	r := newESX(t)
 	owner := r.dial(t)
 	cookie, err := owner.Cookie(t.Context(), "")
@@ -31,12 +31,12 @@ func TestSessionOfACookieIsBorrowed(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if in, out := r.count("Login"), r.count("Logout"); in != 1 || out != 0 {
+	if in, out := r.countCalls("Login"), r.countCalls("Logout"); in != 1 || out != 0 {
 		t.Errorf("%d logins, %d logouts", in, out)
 	}
 }
 
-// A cookie whose session has ended is replaced by a login, which is logged out.
+// If the session of the given cookie has ended, Dial logs in, and Close logs out.
 func TestEndedSessionOfACookieIsReplaced(t *testing.T) {
 	r := newESX(t)
 	cfg := r.config()
@@ -48,7 +48,7 @@ func TestEndedSessionOfACookieIsReplaced(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if in, out := r.count("Login"), r.count("Logout"); in != 1 || out != 1 {
+	if in, out := r.countCalls("Login"), r.countCalls("Logout"); in != 1 || out != 1 {
 		t.Errorf("%d logins, %d logouts", in, out)
 	}
 	cfg.Password = func(context.Context) (esx.Secret, error) {

@@ -29,7 +29,7 @@ func TestConditionOfAHost(t *testing.T) {
 	}
 }
 
-// The number of sessions is a setting since 7.0.
+// The limit of sessions is a setting since 7.0.
 func TestSettingsOfAHost(t *testing.T) {
 	const sessions, lock = "Config.HostAgent.vmacore.soap.maxSessionCount", "Security.AccountLockFailures"
 	for version, want := range map[string]map[string]int64{"8.0.3": {sessions: 500, lock: 3}, "6.7.0": {lock: 3}} {
@@ -50,14 +50,14 @@ func TestClockOfAHost(t *testing.T) {
 	}
 }
 
-func TestHostThatIsNotThere(t *testing.T) {
+func TestMissingHost(t *testing.T) {
 	s := startLab(t, lab.Config{}).dial(t)
-	for what, ask := range map[string]func() error{
+	for what, call := range map[string]func() error{
 		"condition": func() error { _, err := s.Condition(t.Context(), "host-999"); return err },
 		"settings":  func() error { _, err := s.Settings(t.Context(), "host-999", "x"); return err },
 		"clock":     func() error { _, err := s.HostTime(t.Context(), "host-999"); return err },
 	} {
-		if err := ask(); !fault.Is(err, fault.NotFound) {
+		if err := call(); !fault.Is(err, fault.NotFound) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -76,8 +76,8 @@ func TestSessionsAreCounted(t *testing.T) {
 	}
 }
 
-// What is said to be lacking is what calls are then denied for.
-func TestLackingPrivileges(t *testing.T) {
+// Lacking returns the privileges whose absence makes calls fail.
+func TestMissingPrivilegesAreReported(t *testing.T) {
 	const snapshot, tracking = "VirtualMachine.State.CreateSnapshot", "VirtualMachine.Config.ChangeTracking"
 	for _, vcenter := range []bool{false, true} {
 		b := startLab(t, lab.Config{VCenter: vcenter, Lacks: []string{snapshot}, VMs: []lab.VM{
@@ -98,7 +98,7 @@ func TestLackingPrivileges(t *testing.T) {
 	}
 }
 
-func TestVolumesAreThoseOfGuestsThatRun(t *testing.T) {
+func TestVolumesOfRunningGuests(t *testing.T) {
 	volume := lab.Volume{Path: "/boot", Capacity: 1 << 30, Free: 5 << 20}
 	vm := func(name string, on bool) lab.VM {
 		return lab.VM{Name: name, PoweredOn: on, Disks: []lab.Disk{{Capacity: 1 << 20}}, Guest: lab.Guest{Volumes: []lab.Volume{volume}}}
@@ -142,12 +142,12 @@ func TestMountsOfAHost(t *testing.T) {
 	}
 }
 
-// Hosts before 6.0 do not know lockdown modes, and refuse to answer whoever asks for one.
+// Hosts before 6.0 have no lockdown modes and refuse a query for one.
 func TestConditionOfAnOldHost(t *testing.T) {
 	r := newESX(t)
 	s := r.dial(t)
 	host := oneHost(t, s)
-	r.set(func(r *rig) {
+	r.set(func(r *simServer) {
 		r.answer = func(c call, w http.ResponseWriter) bool {
 			return bytes.Contains(c.body, []byte("config.lockdownMode")) && soapFault(w, "InvalidProperty", "<name>config.lockdownMode</name>")
 		}

@@ -12,14 +12,14 @@ import (
 	"github.com/decamp/decamp/internal/inventory/inventorytest"
 )
 
-// reported is a VM as a source reports it.
-func reported(ref, name string, change func(*types.VirtualMachineConfigInfo)) mo.VirtualMachine {
+// reportedVM returns a VM as a source reports it, after change.
+func reportedVM(ref, name string, change func(*types.VirtualMachineConfigInfo)) mo.VirtualMachine {
 	c := &types.VirtualMachineConfigInfo{
 		Uuid: "564D1234-0000-1111-2222-333344445555", InstanceUuid: "52AA0000-1111-2222-3333-444455556666", GuestId: "debian12_64Guest", Firmware: "efi",
 		Files: types.VirtualMachineFileInfo{VmPathName: "[vmfs] web/web.vmx"},
 		Hardware: types.VirtualHardware{Device: []types.BaseVirtualDevice{
 			&types.VirtualDisk{VirtualDevice: types.VirtualDevice{Key: 2000, Backing: &types.VirtualDiskFlatVer2BackingInfo{
-				VirtualDeviceFileBackingInfo: file("[vmfs] web/web.vmdk", "vmfs"), DiskMode: "persistent", Uuid: "6000C29a-4cbb",
+				VirtualDeviceFileBackingInfo: fileBacking("[vmfs] web/web.vmdk", "vmfs"), DiskMode: "persistent", Uuid: "6000C29a-4cbb",
 			}}},
 			&types.VirtualVmxnet3{VirtualVmxnet: types.VirtualVmxnet{VirtualEthernetCard: types.VirtualEthernetCard{
 				VirtualDevice: types.VirtualDevice{Key: 4000}, MacAddress: "00:50:56:AB:CD:EF",
@@ -36,31 +36,31 @@ func diskOf(c *types.VirtualMachineConfigInfo) *types.VirtualDiskFlatVer2Backing
 	return c.Hardware.Device[0].(*types.VirtualDisk).Backing.(*types.VirtualDiskFlatVer2BackingInfo)
 }
 
-// TestInvalidValuesBlockOneVM lists a good VM and one with an invalid value. The good one has no warning, the
-// other one warning that blocks, and the invalid value is nowhere but in its text.
+// TestInvalidValuesBlockOneVM lists a valid VM and one with an invalid value. The valid VM has no warning. The other VM
+// has one warning that blocks, and the invalid value occurs only in the text of that warning.
 func TestInvalidValuesBlockOneVM(t *testing.T) {
 	unchanged := func(*types.VirtualMachineConfigInfo) {}
 	for what, bad := range map[string]mo.VirtualMachine{
-		"MAC": reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) {
+		"MAC": reportedVM("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) {
 			c.Hardware.Device[1].(*types.VirtualVmxnet3).MacAddress = "00:50:56:00:00:01,netdev=evil"
 		}),
-		"UUID":          reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { c.Uuid = "evil" }),
-		"instance UUID": reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { c.InstanceUuid = "evil" }),
-		"reference":     reported("-evil", "bad", unchanged),
-		"firmware":      reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { c.Firmware = "evil" }),
-		"guest id":      reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { c.GuestId = "evil;id" }),
-		"configuration file": reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) {
+		"UUID":          reportedVM("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { c.Uuid = "evil" }),
+		"instance UUID": reportedVM("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { c.InstanceUuid = "evil" }),
+		"reference":     reportedVM("-evil", "bad", unchanged),
+		"firmware":      reportedVM("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { c.Firmware = "evil" }),
+		"guest id":      reportedVM("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { c.GuestId = "evil;id" }),
+		"configuration file": reportedVM("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) {
 			c.Files.VmPathName = "[vmfs] ../../evil.vmx"
 		}),
-		"disk 2000: file":   reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { diskOf(c).FileName = "/evil" }),
-		"disk 2000: UUID":   reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { diskOf(c).Uuid = "evil,file=/x" }),
-		"disk 2000: change": reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { diskOf(c).ChangeId = "-evil" }),
-		"disk 2000: mode":   reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { diskOf(c).DiskMode = "evil mode" }),
-		"notes":             reported("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { c.Annotation = "evil\x00" }),
-		"name":              reported("vm-2", "bad\x1bevil", unchanged),
+		"disk 2000: file":   reportedVM("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { diskOf(c).FileName = "/evil" }),
+		"disk 2000: UUID":   reportedVM("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { diskOf(c).Uuid = "evil,file=/x" }),
+		"disk 2000: change": reportedVM("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { diskOf(c).ChangeId = "-evil" }),
+		"disk 2000: mode":   reportedVM("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { diskOf(c).DiskMode = "evil mode" }),
+		"notes":             reportedVM("vm-2", "bad", func(c *types.VirtualMachineConfigInfo) { c.Annotation = "evil\x00" }),
+		"name":              reportedVM("vm-2", "bad\x1bevil", unchanged),
 	} {
 		tr := smallTree()
-		tr.vms = []mo.VirtualMachine{reported("vm-1", "good", unchanged), bad}
+		tr.vms = []mo.VirtualMachine{reportedVM("vm-1", "good", unchanged), bad}
 		vms := tr.describeSorted()
 		if len(vms) != 2 {
 			t.Fatalf("%s: %d VMs are listed, want 2", what, len(vms))
@@ -77,13 +77,13 @@ func TestInvalidValuesBlockOneVM(t *testing.T) {
 			t.Errorf("%s: the text does not name the VM, the field and the value: %s", what, w[0].Text)
 		}
 		if vms[1].RemoveInvalid() != nil {
-			t.Errorf("%s: %+v keeps it", what, vms[1])
+			t.Errorf("%s: the invalid value is not removed: %+v", what, vms[1])
 		}
 	}
 }
 
-// TestInvalidValuesAreRemovedFromTheRoll does the same for VMs that are only listed.
-func TestInvalidValuesAreRemovedFromTheRoll(t *testing.T) {
+// TestListVMsRemovesInvalidValues checks the same for VMs that ListVMs returns.
+func TestListVMsRemovesInvalidValues(t *testing.T) {
 	leaves := func(ref string, values map[string]any) types.ObjectContent {
 		o := types.ObjectContent{Obj: types.ManagedObjectReference{Type: "VirtualMachine", Value: ref}}
 		for name, v := range values {
@@ -110,12 +110,12 @@ func TestInvalidValuesAreRemovedFromTheRoll(t *testing.T) {
 	}
 }
 
-// TestHostileReportsAreNeverAccepted has a source report hostile texts in all fields of VMs.
-func TestHostileReportsAreNeverAccepted(t *testing.T) {
+// TestHostileVMFieldsCauseBlockingWarning lists VMs with hostile texts in all fields.
+func TestHostileVMFieldsCauseBlockingWarning(t *testing.T) {
 	r := inventorytest.New(3)
 	for range inventorytest.Runs / 10 {
 		text := func() string { return inventorytest.Garbage(r) }
-		v := reported(text(), text(), func(c *types.VirtualMachineConfigInfo) {
+		v := reportedVM(text(), text(), func(c *types.VirtualMachineConfigInfo) {
 			c.Uuid, c.InstanceUuid, c.GuestId, c.Firmware, c.Annotation, c.GuestFullName, c.Files.VmPathName = text(), text(), text(), text(), text(), text(), "["+text()+"] "+text()
 			diskOf(c).FileName, diskOf(c).Uuid, diskOf(c).DiskMode, diskOf(c).ChangeId = "[vmfs] "+text(), text(), text(), text()
 			c.Hardware.Device[1].(*types.VirtualVmxnet3).MacAddress = text()
@@ -124,10 +124,10 @@ func TestHostileReportsAreNeverAccepted(t *testing.T) {
 		tr.vms = []mo.VirtualMachine{v}
 		vm := tr.describeSorted()[0]
 		if !slices.ContainsFunc(vm.Warnings, func(w inventory.Warning) bool { return w.Code == codeInvalid && w.Blocks }) {
-			t.Fatalf("%+v is accepted", vm)
+			t.Fatalf("%+v has no blocking warning", vm)
 		}
 		if vm.RemoveInvalid() != nil || vm.UUID != "" || vm.NICs[0].MAC != "" {
-			t.Fatalf("%+v keeps invalid values", vm)
+			t.Fatalf("invalid values are not removed: %+v", vm)
 		}
 	}
 }

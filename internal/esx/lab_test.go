@@ -19,16 +19,16 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// bench is an emulated host with a session that shares its clock.
-type bench struct {
+// testLab is an emulated host, and a client configuration with the same clock.
+type testLab struct {
 	*lab.Lab
 	clock *clock
 	cfg   esx.Config
 }
 
-func startLab(t testing.TB, cfg lab.Config) *bench {
+func startLab(t testing.TB, cfg lab.Config) *testLab {
 	t.Helper()
-	b := &bench{clock: newClock()}
+	b := &testLab{clock: newClock()}
 	cfg.Clock = b.clock.Now
 	var err error
 	if b.Lab, err = lab.Start(context.Background(), cfg); err != nil {
@@ -53,9 +53,9 @@ func startLab(t testing.TB, cfg lab.Config) *bench {
 	return b
 }
 
-func (b *bench) dial(t testing.TB) *esx.Session { return dial(t, b.cfg) }
+func (b *testLab) dial(t testing.TB) *esx.Session { return dial(t, b.cfg) }
 
-// readRange does what the transport does: a ranged GET by the session's parts.
+// readRange reads a range of a file by HTTP, as the transport does, and compares it with want.
 func readRange(t *testing.T, s *esx.Session, dc string, p inventory.Path, want []byte) {
 	t.Helper()
 	uri, err := s.FileURI(dc, p)
@@ -68,7 +68,7 @@ func readRange(t *testing.T, s *esx.Session, dc string, p inventory.Path, want [
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Cookie", cookie(t, s, ""))
+	req.Header.Set("Cookie", sessionCookie(t, s, ""))
 	req.Header.Set("Range", "bytes=4096-8191")
 	res, err := client.Do(req)
 	if err != nil {
@@ -81,20 +81,20 @@ func readRange(t *testing.T, s *esx.Session, dc string, p inventory.Path, want [
 	}
 }
 
-func flat(p inventory.Path) inventory.Path {
+func flatFile(p inventory.Path) inventory.Path {
 	p.File = strings.TrimSuffix(p.File, ".vmdk") + "-flat.vmdk"
 	return p
 }
 
-// oddNames are those of names that a VM can have on a real host: UTF-8, no newlines.
+// oddNames returns the elements of names that a VM can have on a real host: UTF-8, no newlines.
 func oddNames() []string {
 	return slices.DeleteFunc(slices.Clone(names), func(s string) bool {
 		return s != strings.ToValidUTF8(s, "") || strings.ContainsAny(s, "\t\n") || strings.TrimSpace(s) != s || strings.Trim(s, ".") == ""
 	})
 }
 
-// VMs of every odd name are listed by it, and their disks read, on ESXi and
-// through a vCenter whose datacenter has a folder and an odd name of its own.
+// VMs with odd names are listed, and their disks read, on ESXi and through a vCenter. The
+// datacenter of the vCenter has an odd name and is in a folder.
 func TestOddNamesOnTheLab(t *testing.T) {
 	for _, vcenter := range []bool{false, true} {
 		cfg := lab.Config{VCenter: vcenter, HTTP2: true, Datastores: []lab.Datastore{{Name: "ds +50% #1"}}}
@@ -121,12 +121,12 @@ func TestOddNamesOnTheLab(t *testing.T) {
 				t.Errorf("%q: descriptor %.80q, %v", name, text, err)
 				continue
 			}
-			readRange(t, s, v.Datacenter, flat(v.Disks[0].Path), content(t, b, name)[4096:8192])
+			readRange(t, s, v.Datacenter, flatFile(v.Disks[0].Path), diskContent(t, b, name)[4096:8192])
 		}
 	}
 }
 
-func content(t *testing.T, b *bench, vm string) []byte {
+func diskContent(t *testing.T, b *testLab, vm string) []byte {
 	t.Helper()
 	d, err := b.Disk(vm, 0)
 	if err != nil {
@@ -176,7 +176,7 @@ func TestInventoryOfTheLab(t *testing.T) {
 		"locked": "buslogic encrypted shared-disk", "vCLS-1": "no-disks system-vm",
 	} {
 		if codes[name] != want {
-			t.Errorf("%s: warned about %q, want %q", name, codes[name], want)
+			t.Errorf("%s: warnings %q, want %q", name, codes[name], want)
 		}
 	}
 	v, err := findVM(vms, "web/01")
@@ -185,7 +185,7 @@ func TestInventoryOfTheLab(t *testing.T) {
 	}
 	if v.UUID != "564d0000-1111-2222-3333-444455556666" || v.HostName != "esx2" || v.Datacenter != "EU/DC%2f1" || v.Firmware != inventory.EFI ||
 		v.CPUs != 4 || v.CoresPerSocket != 2 || v.MemoryMiB != 2048 || !v.ChangeTracking || v.Annotation != "note" || v.Power != inventory.PoweredOff {
-		t.Errorf("%+v", v)
+		t.Errorf("VM %+v", v)
 	}
 	used, err := b.Disk("web/01", 0)
 	if err != nil {
@@ -195,7 +195,7 @@ func TestInventoryOfTheLab(t *testing.T) {
 		t.Errorf("disks %+v", d)
 	}
 	if n := v.NICs; len(n) != 2 || n[0].MAC != "00:50:56:aa:bb:cc" || n[0].Model != "e1000e" || !n[0].StartConnected || n[1].StartConnected {
-		t.Errorf("cards %+v", n)
+		t.Errorf("network cards %+v", n)
 	}
 	hosts, err := s.Hosts(t.Context())
 	if err != nil || len(hosts) != 2 || hosts[0].Name != "esx1" || hosts[0].Version == "" || !hosts[0].Connected {
@@ -217,7 +217,7 @@ func findVM(vms []inventory.VM, name string) (*inventory.VM, error) {
 }
 
 // The number of calls does not grow with the number of VMs.
-func TestInventoryIsOneRound(t *testing.T) {
+func TestInventoryTakesThreeCalls(t *testing.T) {
 	calls := func(vms int) int64 {
 		var cfg lab.Config
 		for i := range vms {
@@ -242,17 +242,17 @@ func TestInventoryIsOneRound(t *testing.T) {
 
 var oneVM = lab.Config{VMs: []lab.VM{{Name: "web", Disks: []lab.Disk{{Capacity: 1 << 20, Fill: 50}}}}}
 
-// The host forgets a session that made no API call for 30 minutes, however much it
-// downloads. The machine slept, so nothing was touched in time.
+// A session without an API call for 30 minutes ends, even if it downloads files. Here the
+// machine sleeps, so the keep-alive does not run. The session is renewed once.
 func TestIdleSessionOnTheLab(t *testing.T) {
 	b := startLab(t, oneVM)
 	b.cfg.After = func(time.Duration) <-chan time.Time { return nil }
 	s := b.dial(t)
-	stale := cookie(t, s, "")
+	stale := sessionCookie(t, s, "")
 	b.clock.advance(31 * time.Minute)
-	var all sync.WaitGroup
+	var calls sync.WaitGroup
 	for range 8 {
-		all.Go(func() {
+		calls.Go(func() {
 			if c, err := s.Cookie(t.Context(), stale); err != nil || c == stale {
 				t.Errorf("cookie %q after %q, %v", c, stale, err)
 			}
@@ -261,7 +261,7 @@ func TestIdleSessionOnTheLab(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	calls.Wait()
 	if n := b.Stats().SOAP["Login"]; n != 2 {
 		t.Fatalf("%d logins, want 2", n)
 	}
@@ -270,14 +270,14 @@ func TestIdleSessionOnTheLab(t *testing.T) {
 func TestKeepAliveOnTheLab(t *testing.T) {
 	b := startLab(t, oneVM)
 	s := b.dial(t)
-	first := cookie(t, s, "")
-	<-b.clock.asked
+	first := sessionCookie(t, s, "")
+	<-b.clock.timers
 	for range 6 * 24 {
 		b.clock.advance(10 * time.Minute)
-		<-b.clock.asked
+		<-b.clock.timers
 	}
-	if c := cookie(t, s, ""); c != first || b.Stats().SOAP["Login"] != 1 {
-		t.Fatalf("a day later: cookie %q was %q, %d logins", c, first, b.Stats().SOAP["Login"])
+	if c := sessionCookie(t, s, ""); c != first || b.Stats().SOAP["Login"] != 1 {
+		t.Fatalf("a day later: cookie %q, want %q; %d logins", c, first, b.Stats().SOAP["Login"])
 	}
 }
 
@@ -292,7 +292,7 @@ func TestRestartedHostOnTheLab(t *testing.T) {
 	}
 }
 
-// However often a wrong password is used, the account stays open for others.
+// Wrong passwords are sent so rarely that the account is not locked.
 func TestAccountDoesNotLockOnTheLab(t *testing.T) {
 	b := startLab(t, oneVM)
 	cfg := b.cfg
@@ -305,17 +305,17 @@ func TestAccountDoesNotLockOnTheLab(t *testing.T) {
 	s := dial(t, cfg)
 	b.KillSessions()
 	if _, err := s.VMs(t.Context()); err != nil {
-		t.Fatalf("by the password that was accepted before: %v", err)
+		t.Fatalf("with the password that was accepted before: %v", err)
 	}
 	cfg.Password = func(context.Context) (esx.Secret, error) { return "wrong", nil }
 	if _, err := esx.Dial(t.Context(), cfg); !fault.Is(err, fault.Denied) {
 		t.Fatal(err)
 	}
-	b.dial(t) // not locked
+	b.dial(t) // the account is not locked
 }
 
-// A server that knows no session any more answers a question for properties, and lacks each
-// of them for want of a login.
+// After the session ended, the server reports all properties as missing because of the
+// missing login. The client then renews the session.
 func TestPropertiesAfterTheSessionEnded(t *testing.T) {
 	b := startLab(t, oneVM)
 	s := b.dial(t)
@@ -329,8 +329,8 @@ func TestPropertiesAfterTheSessionEnded(t *testing.T) {
 	}
 }
 
-// The certificate is replaced while decamp runs: refused, with both fingerprints, and
-// on the transport's connections as well.
+// A certificate that changes while decamp runs is refused. The error contains both
+// fingerprints. Connections with a clone of TLS() refuse it too.
 func TestChangedCertificateOnTheLab(t *testing.T) {
 	b := startLab(t, oneVM)
 	s := b.dial(t)
@@ -349,7 +349,7 @@ func TestChangedCertificateOnTheLab(t *testing.T) {
 	}
 }
 
-// The map holds every byte that is not zero, in as many pages as the host likes.
+// The map contains every nonzero byte, with any number of pages.
 func TestAllocatedOnTheLab(t *testing.T) {
 	for _, cbt := range []lab.CBT{{}, {EmptyPages: true}, {MaxAreas: 1}, {MaxAreas: 3, EmptyPages: true}} {
 		cfg := oneVM
@@ -361,7 +361,7 @@ func TestAllocatedOnTheLab(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := s.Allocated(t.Context(), v.Ref, "", v.Disks[0].Key, whole(&v.Disks[0]))
+		got, err := s.Allocated(t.Context(), v.Ref, "", v.Disks[0].Key, wholeDisk(&v.Disks[0]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -377,8 +377,8 @@ func TestAllocatedOnTheLab(t *testing.T) {
 			at = e.End()
 			if e.Kind == disk.Data {
 				used += e.Len
-			} else if p := content(t, b, "web")[e.Off:e.End()]; len(bytes.Trim(p, "\x00")) != 0 {
-				t.Errorf("%+v: %v is called zero and is not", cbt, e.Range)
+			} else if p := diskContent(t, b, "web")[e.Off:e.End()]; len(bytes.Trim(p, "\x00")) != 0 {
+				t.Errorf("%+v: %v is reported as zero but has data", cbt, e.Range)
 			}
 		}
 		if at != 16<<20 || used != want.Allocated {
@@ -402,9 +402,9 @@ func TestDatastoresWithoutAMapOnTheLab(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s.Allocated(t.Context(), v.Ref, "", v.Disks[0].Key, whole(&v.Disks[0]))
+		return s.Allocated(t.Context(), v.Ref, "", v.Disks[0].Key, wholeDisk(&v.Disks[0]))
 	}
-	if got, err := allocated("nfs"); err != nil || !slices.Equal(got, []disk.Extent{data(0, 4<<20)}) {
+	if got, err := allocated("nfs"); err != nil || !slices.Equal(got, []disk.Extent{dataExtent(0, 4<<20)}) {
 		t.Errorf("NFS: %v, %v", got, err)
 	}
 	for _, name := range []string{"vsan", "off"} {
@@ -414,7 +414,7 @@ func TestDatastoresWithoutAMapOnTheLab(t *testing.T) {
 	}
 }
 
-func TestPowerLadderOnTheLab(t *testing.T) {
+func TestPowerOffOnTheLab(t *testing.T) {
 	guest := func(name string, g lab.Guest) lab.VM {
 		return lab.VM{Name: name, PoweredOn: true, Guest: g, Disks: []lab.Disk{{Capacity: 1 << 20}}}
 	}
@@ -453,21 +453,21 @@ func TestPowerLadderOnTheLab(t *testing.T) {
 	}
 }
 
-// Only a host all of whose licences are the free hypervisor's is known to change nothing.
-func TestFreeLicenceIsRead(t *testing.T) {
+// FreeLicence returns true only for a host whose licences are all those of the free hypervisor.
+func TestFreeLicence(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg  lab.Config
 		free bool
 	}{
-		"free":                      {lab.Config{ReadOnlyLicence: true}, true},
-		"of a name nobody knows":    {lab.Config{ReadOnlyLicence: true, LicenceEdition: "esxNew"}, false},
-		"evaluation":                {lab.Config{}, false},
-		"a vCenter has no free one": {lab.Config{VCenter: true}, false},
+		"free":            {lab.Config{ReadOnlyLicence: true}, true},
+		"unknown edition": {lab.Config{ReadOnlyLicence: true, LicenceEdition: "esxNew"}, false},
+		"evaluation":      {lab.Config{}, false},
+		"vCenter":         {lab.Config{VCenter: true}, false},
 	} {
 		b := startLab(t, c.cfg)
 		s := b.dial(t)
 		if got := s.FreeLicence(t.Context()); got != c.free {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: got %v, want %v", name, got, c.free)
 		}
 	}
 }
@@ -491,7 +491,7 @@ func TestLockedFileOnTheLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = s.ReadFile(t.Context(), v.Datacenter, flat(v.Disks[0].Path), 2<<20); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+	if _, err = s.ReadFile(t.Context(), v.Datacenter, flatFile(v.Disks[0].Path), 2<<20); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 		t.Fatalf("%v; hint %q", err, fault.HintOf(err))
 	}
 }

@@ -16,26 +16,26 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// allFacts are those that can be asked for.
+// allFacts are the facts that ListVMs can return.
 var allFacts = []inventory.Fact{inventory.FactListed, inventory.FactPower, inventory.FactGuest, inventory.FactHardware,
 	inventory.FactFirmware, inventory.FactTools, inventory.FactTracking}
 
-// rollOf is the roll, by name, and the size of each page of it.
-func rollOf(tb testing.TB, s *esx.Session, facts ...inventory.Fact) (roll []inventory.VM, pages []int) {
+// listByName returns the VMs of ListVMs, sorted by name, and the size of each page.
+func listByName(tb testing.TB, s *esx.Session, facts ...inventory.Fact) (listed []inventory.VM, pages []int) {
 	tb.Helper()
 	err := s.ListVMs(context.Background(), facts, func(vms []inventory.VM) error {
-		roll, pages = append(roll, vms...), append(pages, len(vms))
+		listed, pages = append(listed, vms...), append(pages, len(vms))
 		return nil
 	})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	slices.SortFunc(roll, func(a, b inventory.VM) int { return strings.Compare(a.Name, b.Name) })
-	return roll, pages
+	slices.SortFunc(listed, func(a, b inventory.VM) int { return strings.Compare(a.Name, b.Name) })
+	return listed, pages
 }
 
-// onRoll is what a roll with some facts says of a VM that is described.
-func onRoll(vm inventory.VM, facts ...inventory.Fact) inventory.VM {
+// reduceToFacts returns the part of a described VM that ListVMs returns for those facts.
+func reduceToFacts(vm inventory.VM, facts ...inventory.Fact) inventory.VM {
 	r := inventory.VM{Ref: vm.Ref, Name: vm.Name, UUID: vm.UUID, InstanceUUID: vm.InstanceUUID, Host: vm.Host, HostName: vm.HostName, Cluster: vm.Cluster,
 		Datacenter: vm.Datacenter, Folder: vm.Folder, VMX: vm.VMX, Template: vm.Template, Disks: make([]inventory.Disk, len(vm.Disks))}
 	for _, f := range facts {
@@ -68,9 +68,9 @@ func mixedFleet(vcenter bool, n int) lab.Config {
 	return cfg
 }
 
-// The roll says of each VM what its description does, of what was asked for; what its disks take
-// is part of what all of its files do.
-func TestRollSaysWhatDescriptionsDo(t *testing.T) {
+// ListVMs returns the same values as the description of each VM, for the requested facts. Its
+// Used is at least that of the description, since it includes files other than disks.
+func TestListedVMsMatchDescribedVMs(t *testing.T) {
 	for _, vcenter := range []bool{false, true} {
 		s := startLab(t, mixedFleet(vcenter, 40)).dial(t)
 		all, err := s.VMs(context.Background())
@@ -79,70 +79,70 @@ func TestRollSaysWhatDescriptionsDo(t *testing.T) {
 		}
 		for i := range len(allFacts) + 1 {
 			facts := allFacts[:i]
-			roll, _ := rollOf(t, s, facts...)
-			for k, vm := range roll {
-				want := onRoll(all[k], facts...)
+			listed, _ := listByName(t, s, facts...)
+			for k, vm := range listed {
+				want := reduceToFacts(all[k], facts...)
 				want.Used = max(vm.Used, all[k].Used)
 				if fmt.Sprintf("%+v", vm) != fmt.Sprintf("%+v", want) || vm.HostName == "" {
-					t.Fatalf("vcenter %v, facts %v:\non the roll %+v\nit is        %+v", vcenter, facts, vm, want)
+					t.Fatalf("vcenter %v, facts %v:\nlisted    %+v\ndescribed %+v", vcenter, facts, vm, want)
 				}
 			}
-			if len(roll) != len(all) {
-				t.Errorf("%d VMs on the roll of %d", len(roll), len(all))
+			if len(listed) != len(all) {
+				t.Errorf("%d VMs are listed, want %d", len(listed), len(all))
 			}
 		}
 	}
 }
 
-// All facts differ from VM to VM, or the test above would see no difference.
-func TestMixedFleetIsMixed(t *testing.T) {
+// Each fact has several values in the fleet. Otherwise the test above could not fail.
+func TestMixedFleetHasDifferentFacts(t *testing.T) {
 	s := startLab(t, mixedFleet(true, 40)).dial(t)
-	roll, _ := rollOf(t, s, allFacts...)
+	listed, _ := listByName(t, s, allFacts...)
 	for _, f := range allFacts[1:] {
 		seen := map[string]bool{}
-		for _, vm := range roll {
-			kept := onRoll(vm, f)
+		for _, vm := range listed {
+			kept := reduceToFacts(vm, f)
 			kept.Ref, kept.Name, kept.UUID, kept.InstanceUUID, kept.Host, kept.HostName, kept.VMX, kept.Template = "", "", "", "", "", "", inventory.Path{}, false
 			seen[fmt.Sprintf("%+v", kept)] = true
 		}
 		if len(seen) < 2 {
-			t.Errorf("%s is the same of all VMs", f)
+			t.Errorf("%s has the same value for all VMs", f)
 		}
 	}
 }
 
-// A large inventory comes in pages, and whoever has enough of them ends it. Those that are asked for are on the roll as
-// they are on that of all, in that order. A session that ends between two pages takes the rest of the answer with it: the
-// roll fails for a reason that passes, and is whole when it is asked for again.
-func TestRollOfALargeInventory(t *testing.T) {
+// ListVMs returns a large inventory in pages, and ends early if the callback returns an error. ListSelected returns the
+// selected VMs in the given order. If the session ends between two pages, the server drops the other pages. ListVMs may
+// then fail with a transient error, and the next call returns all VMs.
+func TestListLargeInventory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	r := startLab(t, mixedFleet(true, 620)) // one for all, as it takes seconds to create
+	r := startLab(t, mixedFleet(true, 620)) // shared by all parts of the test, since it takes seconds to create
 	s := r.dial(t)
-	roll, pages := rollOf(t, s, inventory.FactPower)
-	if len(roll) != 620 || !slices.Equal(pages, []int{500, 120}) {
-		t.Errorf("%d VMs in pages of %v", len(roll), pages)
+	listed, pages := listByName(t, s, inventory.FactPower)
+	if len(listed) != 620 || !slices.Equal(pages, []int{500, 120}) {
+		t.Errorf("%d VMs in pages of %v", len(listed), pages)
 	}
 	enough := errors.New("enough")
-	told := 0
+	pageCount := 0
 	err := s.ListVMs(context.Background(), nil, func([]inventory.VM) error {
-		told++
+		pageCount++
 		return enough
 	})
-	if !errors.Is(err, enough) || told != 1 {
-		t.Errorf("a roll that is ended by its reader: %v after %d pages", err, told)
+	if !errors.Is(err, enough) || pageCount != 1 {
+		t.Errorf("with an error of the callback: %v after %d pages", err, pageCount)
 	}
 
-	want := roll[:520]
+	want := listed[:520]
 	var some []inventory.VM
-	told = 0
-	err = s.ListSelected(context.Background(), slices.Insert(refs(want), 3, "vm-gone"), []inventory.Fact{inventory.FactPower}, func(vms []inventory.VM) error {
-		told, some = told+1, append(some, vms...)
+	pageCount = 0
+	err = s.ListSelected(context.Background(), slices.Insert(refsOf(want), 3, "vm-gone"), []inventory.Fact{inventory.FactPower}, func(vms []inventory.VM) error {
+		pageCount, some = pageCount+1, append(some, vms...)
 		return nil
 	})
-	if err != nil || told != 2 || !reflect.DeepEqual(some, want) {
-		t.Errorf("%d of %d VMs in %d pages, %v; not those of the roll", len(some), len(want), told, err)
+	if err != nil || pageCount != 2 || !reflect.DeepEqual(some, want) {
+		t.Errorf("%d of %d VMs in %d pages, %v; not equal to those of ListVMs", len(some), len(want), pageCount, err)
 	}
 
 	kill := r.KillSessions
@@ -152,15 +152,15 @@ func TestRollOfALargeInventory(t *testing.T) {
 		return nil
 	})
 	if err != nil && !fault.Is(err, fault.Transient) {
-		t.Errorf("a roll of a session that ended: %v", err)
+		t.Errorf("after the session ended: %v", err)
 	}
-	if again, _ := rollOf(t, s); len(again) != 620 {
-		t.Errorf("%d VMs on the next roll", len(again))
+	if again, _ := listByName(t, s); len(again) != 620 {
+		t.Errorf("%d VMs in the next list", len(again))
 	}
 }
 
-// Time to the first page and to all, of as many VMs as a large vCenter has.
-func BenchmarkRoll(b *testing.B) {
+// BenchmarkListVMs measures the time to the first page and to all pages, with the number of VMs of a large vCenter.
+func BenchmarkListVMs(b *testing.B) {
 	s := startLab(b, fleetConfig(true, 10000)).dial(b)
 	for b.Loop() {
 		first, began := time.Duration(0), time.Now()

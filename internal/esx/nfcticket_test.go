@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/nfc"
 )
 
-// nfcAnswers plays a server with an NFC service, as published captures show it.
+// nfcAnswers returns the replies of a server with an NFC service, in the form of published captures.
 func nfcAnswers(t *testing.T, service, ticket string) func(call, http.ResponseWriter) bool {
 	return func(c call, w http.ResponseWriter) bool {
 		switch c.method {
@@ -20,7 +20,7 @@ func nfcAnswers(t *testing.T, service, ticket string) func(call, http.ResponseWr
 		case "NfcGetVmFiles":
 			for _, want := range []string{`xmlns="urn:vim25"`, ">" + service + "</_this>", `type="VirtualMachine"`, ">vm-7</vm>"} {
 				if !strings.Contains(string(c.body), want) {
-					t.Errorf("the call lacks %s: %s", want, c.body)
+					t.Errorf("the call does not contain %s: %s", want, c.body)
 				}
 			}
 			return soapReply(w, c.method, "<returnval>"+ticket+"</returnval>")
@@ -41,13 +41,13 @@ func TestNFCTicket(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newESX(t)
-			r.set(func(r *rig) { r.answer = nfcAnswers(t, v.service, v.xml) })
+			r.set(func(r *simServer) { r.answer = nfcAnswers(t, v.service, v.xml) })
 			got, err := r.dial(t).NFCTicket(t.Context(), "vm-7")
 			if err != nil || got != v.want {
 				t.Errorf("ticket %+v, error %v", got, err)
 			}
 			if text := fmt.Sprintf("%v %+v %#v %s", got, got, got, &got); strings.Contains(text, "52-") {
-				t.Errorf("the ticket tells its secret: %s", text)
+				t.Errorf("the printed ticket contains its secret: %s", text)
 			}
 		})
 	}
@@ -64,7 +64,7 @@ func TestNFCTicketRefused(t *testing.T) {
 			"MethodNotFound":        `<receiver type="NfcService">nfcService</receiver><method>NfcGetVmFiles</method>`,
 		}[kind]
 		answer := nfcAnswers(t, "nfcService", "")
-		r.set(func(r *rig) {
+		r.set(func(r *simServer) {
 			r.answer = func(c call, w http.ResponseWriter) bool {
 				if c.method == "NfcGetVmFiles" {
 					return soapFault(w, kind, members)
@@ -80,7 +80,7 @@ func TestNFCTicketRefused(t *testing.T) {
 
 func TestServerWithoutNFC(t *testing.T) {
 	r := newESX(t)
-	r.set(func(r *rig) {
+	r.set(func(r *simServer) {
 		r.answer = func(c call, w http.ResponseWriter) bool {
 			return c.method == "RetrieveInternalContent" && soapReply(w, c.method, `<returnval><proxyService type="ProxyService">p</proxyService></returnval>`)
 		}

@@ -16,21 +16,21 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// reading is what the package calls as long as nobody asks for a power-off.
-var reading = []string{"CreateContainerView", "DestroyView", "HasPrivilegeOnEntities", "Login", "NfcGetVmFiles", "QueryChangedDiskAreas", "QueryDateTime", "QueryOptions", "RetrieveInternalContent", "RetrievePropertiesEx", "RetrieveServiceContent"}
+// readMethods are the API methods that the package calls to read only.
+var readMethods = []string{"CreateContainerView", "DestroyView", "HasPrivilegeOnEntities", "Login", "NfcGetVmFiles", "QueryChangedDiskAreas", "QueryDateTime", "QueryOptions", "RetrieveInternalContent", "RetrievePropertiesEx", "RetrieveServiceContent"}
 
-func TestReadingChangesNothing(t *testing.T) {
-	for _, r := range []*rig{newESX(t), newVPX(t)} {
-		// The simulator cannot answer these itself: package lab puts a request of its own in the
-		// place of the simulator's, whose call then panics and never lets go of its lock.
+func TestReadCallsChangeNothingOnTheHost(t *testing.T) {
+	for _, r := range []*simServer{newESX(t), newVPX(t)} {
+		// The simulator cannot answer the NFC calls: package lab replaces its request types, so
+		// the simulator's call panics and keeps its lock.
 		answer := nfcAnswers(t, "nfcService", "<service>nfc</service>")
-		r.set(func(r *rig) { r.answer = answer })
+		r.set(func(r *simServer) { r.answer = answer })
 		s := r.dial(t)
 		vms, err := s.VMs(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Allocated(t.Context(), vms[0].Ref, "", vms[0].Disks[0].Key, whole(&vms[0].Disks[0]))
+		s.Allocated(t.Context(), vms[0].Ref, "", vms[0].Disks[0].Key, wholeDisk(&vms[0].Disks[0]))
 		s.NFCTicket(t.Context(), "vm-7")
 		s.HostVersion(t.Context(), vms[0].Host)
 		s.VMkernelNICs(t.Context(), vms[0].Host)
@@ -41,12 +41,12 @@ func TestReadingChangesNothing(t *testing.T) {
 		s.Sessions(t.Context())
 		s.Lacking(t.Context(), inventory.OnVM, []inventory.MoRef{vms[0].Ref}, []string{"VirtualMachine.Interact.PowerOff"})
 		s.Volumes(t.Context(), []inventory.MoRef{vms[0].Ref})
-		cookie(t, s, "")
-		if got := r.methods(); !slices.Equal(got, reading) {
-			t.Errorf("called %q, want %q", got, reading)
+		sessionCookie(t, s, "")
+		if got := r.calledMethods(); !slices.Equal(got, readMethods) {
+			t.Errorf("called %q, want %q", got, readMethods)
 		}
 		for _, line := range r.requests() {
-			login := strings.HasPrefix(line, "POST /api/session ") || strings.HasPrefix(line, "POST /rest/com/vmware/cis/session ") // for tags
+			login := strings.HasPrefix(line, "POST /api/session ") || strings.HasPrefix(line, "POST /rest/com/vmware/cis/session ") // login for tags
 			if !strings.HasPrefix(line, "GET ") && !strings.HasPrefix(line, "HEAD ") && !login {
 				t.Errorf("request %q", line)
 			}
@@ -54,17 +54,17 @@ func TestReadingChangesNothing(t *testing.T) {
 	}
 }
 
-// ladder is one VM and a guest that behaves as told.
-type ladder struct {
-	*rig
+// powerTest is a simulated host with one VM for tests of PowerOff.
+type powerTest struct {
+	*simServer
 	s  *esx.Session
 	vm *simulator.VirtualMachine
 }
 
-func newLadder(t *testing.T, tools bool) *ladder {
+func newPowerTest(t *testing.T, tools bool) *powerTest {
 	r := newESX(t)
 	r.clock.auto = true
-	l := &ladder{rig: r, vm: r.model.Map().Any("VirtualMachine").(*simulator.VirtualMachine)}
+	l := &powerTest{simServer: r, vm: r.model.Map().Any("VirtualMachine").(*simulator.VirtualMachine)}
 	l.vm.Guest.ToolsRunningStatus = string(types.VirtualMachineToolsRunningStatusGuestToolsNotRunning)
 	if tools {
 		l.vm.Guest.ToolsRunningStatus = string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)
@@ -73,28 +73,28 @@ func newLadder(t *testing.T, tools bool) *ladder {
 	return l
 }
 
-// deafGuest accepts the request to shut down and does nothing.
-func (l *ladder) deafGuest() {
-	l.set(func(r *rig) {
+// ignoreShutdown makes the guest accept the request to shut down and do nothing.
+func (l *powerTest) ignoreShutdown() {
+	l.set(func(r *simServer) {
 		r.answer = func(c call, w http.ResponseWriter) bool {
 			return c.method == "ShutdownGuest" && soapReply(w, c.method, "")
 		}
 	})
 }
 
-func (l *ladder) powerOff(ctx context.Context, o esx.PowerOffOptions) error {
+func (l *powerTest) powerOff(ctx context.Context, o esx.PowerOffOptions) error {
 	return l.s.PowerOff(ctx, inventory.MoRef(l.vm.Self.Value), o)
 }
 
-// check compares the VM's state and the calls that changed it.
-func (l *ladder) check(t *testing.T, want types.VirtualMachinePowerState, writes ...string) {
+// checkState compares the VM's power state and the methods that changed the host.
+func (l *powerTest) checkState(t *testing.T, want types.VirtualMachinePowerState, writes ...string) {
 	t.Helper()
 	if got := l.vm.Runtime.PowerState; got != want {
 		t.Errorf("VM is %s, want %s", got, want)
 	}
-	got := slices.DeleteFunc(l.methods(), func(m string) bool { return slices.Contains(reading, m) })
+	got := slices.DeleteFunc(l.calledMethods(), func(m string) bool { return slices.Contains(readMethods, m) })
 	if !slices.Equal(got, writes) {
-		t.Errorf("wrote by %q, want %q", got, writes)
+		t.Errorf("changed the host with %q, want %q", got, writes)
 	}
 }
 
@@ -103,26 +103,26 @@ const (
 	off = types.VirtualMachinePowerStatePoweredOff
 )
 
-func TestPowerOffOfAVMThatIsOff(t *testing.T) {
-	l := newLadder(t, true)
+func TestPowerOffOfAPoweredOffVM(t *testing.T) {
+	l := newPowerTest(t, true)
 	l.vm.Runtime.PowerState = off
 	if err := l.powerOff(t.Context(), esx.PowerOffOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	l.check(t, off)
+	l.checkState(t, off)
 }
 
-func TestPowerOffAsksTheGuest(t *testing.T) {
-	l := newLadder(t, true)
+func TestPowerOffShutsDownTheGuest(t *testing.T) {
+	l := newPowerTest(t, true)
 	if err := l.powerOff(t.Context(), esx.PowerOffOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	l.check(t, off, "ShutdownGuest")
+	l.checkState(t, off, "ShutdownGuest")
 }
 
-func TestGuestThatDoesNotShutDown(t *testing.T) {
-	l := newLadder(t, true)
-	l.deafGuest()
+func TestShutdownTimeoutIsAConflict(t *testing.T) {
+	l := newPowerTest(t, true)
+	l.ignoreShutdown()
 	before := l.clock.Now()
 	err := l.powerOff(t.Context(), esx.PowerOffOptions{Wait: time.Minute})
 	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "within 1m0s") || !strings.Contains(fault.HintOf(err), "--force") {
@@ -131,45 +131,45 @@ func TestGuestThatDoesNotShutDown(t *testing.T) {
 	if waited := l.clock.Now().Sub(before); waited != time.Minute {
 		t.Errorf("waited %v", waited)
 	}
-	l.check(t, on, "ShutdownGuest")
+	l.checkState(t, on, "ShutdownGuest")
 }
 
-func TestGuestThatDoesNotShutDownIsForced(t *testing.T) {
-	l := newLadder(t, true)
-	l.deafGuest()
+func TestForcePowersOffAfterShutdownTimeout(t *testing.T) {
+	l := newPowerTest(t, true)
+	l.ignoreShutdown()
 	if err := l.powerOff(t.Context(), esx.PowerOffOptions{Wait: time.Minute, Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	l.check(t, off, "PowerOffVM_Task", "ShutdownGuest")
+	l.checkState(t, off, "PowerOffVM_Task", "ShutdownGuest")
 }
 
-func TestWithoutToolsTheGuestIsNotAsked(t *testing.T) {
-	l := newLadder(t, false)
+func TestPowerOffWithoutTools(t *testing.T) {
+	l := newPowerTest(t, false)
 	err := l.powerOff(t.Context(), esx.PowerOffOptions{})
 	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "VMware Tools") {
 		t.Errorf("%v", err)
 	}
-	l.check(t, on)
+	l.checkState(t, on)
 	if err := l.powerOff(t.Context(), esx.PowerOffOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	l.check(t, off, "PowerOffVM_Task")
+	l.checkState(t, off, "PowerOffVM_Task")
 }
 
 func TestSuspendedVMKeepsItsMemoryWithoutForce(t *testing.T) {
-	l := newLadder(t, true)
+	l := newPowerTest(t, true)
 	l.vm.Runtime.PowerState = types.VirtualMachinePowerStateSuspended
 	err := l.powerOff(t.Context(), esx.PowerOffOptions{})
 	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "suspended") {
 		t.Errorf("%v", err)
 	}
-	l.check(t, types.VirtualMachinePowerStateSuspended)
+	l.checkState(t, types.VirtualMachinePowerStateSuspended)
 }
 
-// Tools die between the look and the request: the ladder goes on.
-func TestToolsThatJustWent(t *testing.T) {
-	l := newLadder(t, true)
-	l.set(func(r *rig) {
+// If VMware Tools stop between the check and the request, PowerOff goes on to the next step.
+func TestToolsStopBeforeTheShutdown(t *testing.T) {
+	l := newPowerTest(t, true)
+	l.set(func(r *simServer) {
 		r.answer = func(c call, w http.ResponseWriter) bool {
 			return c.method == "ShutdownGuest" && soapFault(w, "ToolsUnavailable", "")
 		}
@@ -177,13 +177,13 @@ func TestToolsThatJustWent(t *testing.T) {
 	if err := l.powerOff(t.Context(), esx.PowerOffOptions{Wait: time.Minute, Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	l.check(t, off, "PowerOffVM_Task", "ShutdownGuest")
+	l.checkState(t, off, "PowerOffVM_Task", "ShutdownGuest")
 }
 
-// Somebody else switches it off first.
-func TestSwitchedOffMeanwhile(t *testing.T) {
-	l := newLadder(t, false)
-	l.set(func(r *rig) {
+// PowerOff succeeds if another client powers off the VM first.
+func TestPowerOffToleratesConcurrentPowerOff(t *testing.T) {
+	l := newPowerTest(t, false)
+	l.set(func(r *simServer) {
 		r.answer = func(c call, _ http.ResponseWriter) bool {
 			if c.method == "PowerOffVM_Task" {
 				l.vm.Runtime.PowerState = off
@@ -194,12 +194,12 @@ func TestSwitchedOffMeanwhile(t *testing.T) {
 	if err := l.powerOff(t.Context(), esx.PowerOffOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	l.check(t, off, "PowerOffVM_Task")
+	l.checkState(t, off, "PowerOffVM_Task")
 }
 
-func TestFreeLicenceRefusesThePowerSwitch(t *testing.T) {
-	l := newLadder(t, true)
-	l.set(func(r *rig) {
+func TestPowerOffWithFreeLicence(t *testing.T) {
+	l := newPowerTest(t, true)
+	l.set(func(r *simServer) {
 		r.answer = func(c call, w http.ResponseWriter) bool {
 			return c.method == "ShutdownGuest" && soapFault(w, "RestrictedVersion", "")
 		}
@@ -211,13 +211,13 @@ func TestFreeLicenceRefusesThePowerSwitch(t *testing.T) {
 }
 
 func TestCanceledPowerOffStopsWaiting(t *testing.T) {
-	l := newLadder(t, true)
-	l.deafGuest()
-	<-l.clock.asked // the keep-alive
-	l.clock.stand()
+	l := newPowerTest(t, true)
+	l.ignoreShutdown()
+	<-l.clock.timers // timer of the keep-alive
+	l.clock.disableAuto()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		<-l.clock.asked
+		<-l.clock.timers
 		cancel()
 	}()
 	if err := l.powerOff(ctx, esx.PowerOffOptions{}); !fault.Is(err, fault.Canceled) {
@@ -225,8 +225,8 @@ func TestCanceledPowerOffStopsWaiting(t *testing.T) {
 	}
 }
 
-func TestPowerOffOfNobody(t *testing.T) {
-	if err := newLadder(t, true).s.PowerOff(t.Context(), "vm-gone", esx.PowerOffOptions{}); !fault.Is(err, fault.NotFound) {
+func TestPowerOffOfAMissingVM(t *testing.T) {
+	if err := newPowerTest(t, true).s.PowerOff(t.Context(), "vm-gone", esx.PowerOffOptions{}); !fault.Is(err, fault.NotFound) {
 		t.Fatal(err)
 	}
 }

@@ -23,24 +23,24 @@ func fleetConfig(vcenter bool, n int) lab.Config {
 	return cfg
 }
 
-// Whoever asks for one VM, for all at once, or for all in pages, is told the same.
-func TestOneVMIsDescribedAsAllAre(t *testing.T) {
+// VMs, EachVM and VMByRef return the same description of a VM.
+func TestVMsAreDescribedEqually(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	for vcenter, n := range map[bool]int{false: 160, true: 310} { // more than one page, and more than two
+	for vcenter, n := range map[bool]int{false: 160, true: 310} { // more than one page, and more than two pages
 		s := startLab(t, fleetConfig(vcenter, n)).dial(t)
 		all, err := s.VMs(context.Background())
 		if err != nil || len(all) < n {
 			t.Fatalf("%d VMs, %v", len(all), err)
 		}
 		pages, paged := 0, []inventory.VM{}
-		err = s.EachVM(context.Background(), slices.Insert(refs(all), 155, "vm-gone"), func(vms []inventory.VM) error {
+		err = s.EachVM(context.Background(), slices.Insert(refsOf(all), 155, "vm-gone"), func(vms []inventory.VM) error {
 			pages, paged = pages+1, append(paged, vms...)
 			return nil
 		})
 		if err != nil || pages < 1+n/150 || !reflect.DeepEqual(all, paged) {
-			t.Errorf("vcenter %v: %d VMs in %d pages, %v; not the same as in one list", vcenter, len(paged), pages, err)
+			t.Errorf("vcenter %v: %d VMs in %d pages, %v; not equal to the VMs in one list", vcenter, len(paged), pages, err)
 		}
 		for _, want := range []inventory.VM{all[0], all[149], all[len(all)-1]} {
 			got, err := s.VMByRef(context.Background(), want.Ref)
@@ -49,12 +49,12 @@ func TestOneVMIsDescribedAsAllAre(t *testing.T) {
 			}
 		}
 		if _, err := s.VMByRef(context.Background(), "vm-nothing"); !fault.Is(err, fault.NotFound) {
-			t.Errorf("a VM that is not there: %v", err)
+			t.Errorf("a missing VM: %v", err)
 		}
 	}
 }
 
-func refs(vms []inventory.VM) []inventory.MoRef {
+func refsOf(vms []inventory.VM) []inventory.MoRef {
 	var list []inventory.MoRef
 	for _, vm := range vms {
 		list = append(list, vm.Ref)
@@ -62,15 +62,15 @@ func refs(vms []inventory.VM) []inventory.MoRef {
 	return list
 }
 
-// Time to the first page and to all, of as many VMs as a large vCenter has.
+// BenchmarkEachVM measures the time to the first page and to all pages, with up to the number of VMs of a large vCenter.
 func BenchmarkEachVM(b *testing.B) {
 	for _, n := range []int{1000, 10000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s := startLab(b, fleetConfig(true, n)).dial(b)
 			for b.Loop() {
 				first, began := time.Duration(0), time.Now()
-				roll, _ := rollOf(b, s)
-				err := s.EachVM(b.Context(), refs(roll), func([]inventory.VM) error {
+				listed, _ := listByName(b, s)
+				err := s.EachVM(b.Context(), refsOf(listed), func([]inventory.VM) error {
 					if first == 0 {
 						first = time.Since(began)
 					}

@@ -25,12 +25,12 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-const password = "p:a#s%s'w+o*r/d\" é" // every character somebody's tool choked on
+const password = "p:a#s%s'w+o*r/d\" é" // characters on which other tools failed
 
-// rig is govmomi's simulator behind a door that does what the simulator does not: it
-// issues quoted cookies, ends sessions when told, asks for a cookie on /folder, serves
-// files there by name, keeps a log of the API's methods, and answers as a test wants.
-type rig struct {
+// simServer is govmomi's simulator behind a server that adds features: quoted cookies,
+// sessions that a test can end, files in /folder that need a cookie, a log of the API's
+// methods, and replies of the test.
+type simServer struct {
 	*httptest.Server
 	model *simulator.Model
 	clock *clock
@@ -38,12 +38,12 @@ type rig struct {
 	mu       sync.Mutex
 	calls    []string          // API methods, in order
 	lines    []string          // HTTP requests other than the API's
-	sessions map[string]string // our cookie value -> the simulator's, "" where it has ended
+	sessions map[string]string // simulator's cookies by ours; "" if the session ended
 	files    map[file][]byte
-	basic    bool // /folder refuses the API's cookie
-	twice    bool // /folder decodes the query's values twice
+	basic    bool // true if /folder refuses the API's cookie
+	twice    bool // true if /folder decodes the query's values twice
 	issued   int
-	answer   func(call call, w http.ResponseWriter) bool // true: answered
+	answer   func(call call, w http.ResponseWriter) bool // reply of the test; returns false if it sent none
 }
 
 // call is one call of the API.
@@ -54,10 +54,10 @@ type call struct {
 
 type file struct{ datacenter, datastore, path string }
 
-func newESX(t *testing.T) *rig { return newRig(t, simulator.ESX()) }
-func newVPX(t *testing.T) *rig { return newRig(t, simulator.VPX()) }
+func newESX(t *testing.T) *simServer { return newSimServer(t, simulator.ESX()) }
+func newVPX(t *testing.T) *simServer { return newSimServer(t, simulator.VPX()) }
 
-func newRig(t *testing.T, m *simulator.Model) *rig {
+func newSimServer(t *testing.T, m *simulator.Model) *simServer {
 	t.Helper()
 	m.Autostart = true
 	if err := m.Create(); err != nil {
@@ -65,7 +65,7 @@ func newRig(t *testing.T, m *simulator.Model) *rig {
 	}
 	m.Service.Listen = &url.URL{User: url.UserPassword("root", password)}
 	plain := m.Service.NewServer()
-	r := &rig{model: m, clock: newClock(), sessions: map[string]string{}, files: map[file][]byte{}}
+	r := &simServer{model: m, clock: newClock(), sessions: map[string]string{}, files: map[file][]byte{}}
 	r.Server = httptest.NewTLSServer(http.HandlerFunc(r.serve))
 	r.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	t.Cleanup(func() {
@@ -76,8 +76,8 @@ func newRig(t *testing.T, m *simulator.Model) *rig {
 	return r
 }
 
-// config is what a client needs to log in.
-func (r *rig) config() esx.Config {
+// config returns the configuration of a client.
+func (r *simServer) config() esx.Config {
 	scheme := "esxi"
 	if !r.model.Map().IsESX() {
 		scheme = "vcenter"
@@ -91,14 +91,14 @@ func (r *rig) config() esx.Config {
 	}
 }
 
-func (r *rig) addr() string { return strings.TrimPrefix(r.URL, "https://") }
+func (r *simServer) addr() string { return strings.TrimPrefix(r.URL, "https://") }
 
-func (r *rig) fingerprint() string {
+func (r *simServer) fingerprint() string {
 	sum := sha256.Sum256(r.Certificate().Raw)
 	return hex.EncodeToString(sum[:])
 }
 
-func (r *rig) dial(t *testing.T) *esx.Session { return dial(t, r.config()) }
+func (r *simServer) dial(t *testing.T) *esx.Session { return dial(t, r.config()) }
 
 func dial(t testing.TB, cfg esx.Config) *esx.Session {
 	t.Helper()
@@ -114,24 +114,24 @@ func dial(t testing.TB, cfg esx.Config) *esx.Session {
 	return s
 }
 
-// set changes the rig's behaviour.
-func (r *rig) set(change func(*rig)) {
+// set changes the server's behaviour.
+func (r *simServer) set(change func(*simServer)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(r)
 }
 
-// expire ends all sessions, as a host that restarts or a long idle time does.
-func (r *rig) expire() {
-	r.set(func(r *rig) {
+// expireSessions ends all sessions, like a restart of the host or a long idle time.
+func (r *simServer) expireSessions() {
+	r.set(func(r *simServer) {
 		for c := range r.sessions {
 			r.sessions[c] = ""
 		}
 	})
 }
 
-// count returns how often the API's method was called.
-func (r *rig) count(method string) int {
+// countCalls returns the number of calls of an API method.
+func (r *simServer) countCalls(method string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0
@@ -143,8 +143,8 @@ func (r *rig) count(method string) int {
 	return n
 }
 
-// methods returns the distinct methods called, sorted.
-func (r *rig) methods() []string {
+// calledMethods returns the called API methods, sorted.
+func (r *simServer) calledMethods() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	seen := map[string]bool{}
@@ -155,17 +155,17 @@ func (r *rig) methods() []string {
 }
 
 // requests returns the HTTP requests other than the API's.
-func (r *rig) requests() []string {
+func (r *simServer) requests() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.lines)
 }
 
-func (r *rig) put(datacenter string, p inventory.Path, data []byte) {
-	r.set(func(r *rig) { r.files[file{datacenter, p.Datastore, p.File}] = data })
+func (r *simServer) addFile(datacenter string, p inventory.Path, data []byte) {
+	r.set(func(r *simServer) { r.files[file{datacenter, p.Datastore, p.File}] = data })
 }
 
-func (r *rig) serve(w http.ResponseWriter, req *http.Request) {
+func (r *simServer) serve(w http.ResponseWriter, req *http.Request) {
 	if req.ProtoMajor != 1 {
 		http.Error(w, "HTTP/2", http.StatusHTTPVersionNotSupported)
 		return
@@ -179,7 +179,7 @@ func (r *rig) serve(w http.ResponseWriter, req *http.Request) {
 
 var bodyElement = regexp.MustCompile(`<[^>]*Body[^>]*><([A-Za-z_]+)`)
 
-func (r *rig) serveAPI(w http.ResponseWriter, req *http.Request) {
+func (r *simServer) serveAPI(w http.ResponseWriter, req *http.Request) {
 	body, _ := io.ReadAll(req.Body)
 	req.Body = io.NopCloser(bytes.NewReader(body))
 	method := "?"
@@ -202,15 +202,15 @@ func (r *rig) serveAPI(w http.ResponseWriter, req *http.Request) {
 	r.model.Service.ServeMux.ServeHTTP(res, req)
 	if given := res.Header().Get("Set-Cookie"); given != "" {
 		value, _, _ := strings.Cut(given, ";")
-		res.Header().Set("Set-Cookie", r.issue(value)+"; Path=/; HttpOnly; Secure; SameSite=Strict")
+		res.Header().Set("Set-Cookie", r.issueCookie(value)+"; Path=/; HttpOnly; Secure; SameSite=Strict")
 	}
 	maps.Copy(w.Header(), res.Header())
 	w.WriteHeader(res.Code)
 	w.Write(res.Body.Bytes())
 }
 
-// issue makes a cookie that stands for the simulator's, quoted as ESXi quotes it.
-func (r *rig) issue(inner string) string {
+// issueCookie returns a new cookie for one of the simulator's, quoted as ESXi quotes it.
+func (r *simServer) issueCookie(inner string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.issued++
@@ -219,24 +219,24 @@ func (r *rig) issue(inner string) string {
 	return c
 }
 
-func (r *rig) serveFolder(w http.ResponseWriter, req *http.Request) {
+func (r *simServer) serveFolder(w http.ResponseWriter, req *http.Request) {
 	cookie := req.Header.Get("Cookie")
 	user, pass, hasBasic := req.BasicAuth()
 	r.mu.Lock()
-	how := "none"
+	auth := "none"
 	if hasBasic {
-		how = "basic"
+		auth = "basic"
 	} else if cookie != "" {
-		how = "cookie"
+		auth = "cookie"
 	}
-	r.lines = append(r.lines, req.Method+" "+req.RequestURI+" "+how)
+	r.lines = append(r.lines, req.Method+" "+req.RequestURI+" "+auth)
 	inner := r.sessions[cookie]
 	live := inner != "" && r.basic == strings.HasPrefix(inner, "folder")
 	twice := r.twice
 	r.mu.Unlock()
 	switch {
 	case hasBasic && user == "root" && pass == password:
-		w.Header().Set("Set-Cookie", r.issue("folder")+"; Path=/")
+		w.Header().Set("Set-Cookie", r.issueCookie("folder")+"; Path=/")
 	case !live:
 		w.WriteHeader(http.StatusUnauthorized)
 		return
@@ -258,7 +258,7 @@ func (r *rig) serveFolder(w http.ResponseWriter, req *http.Request) {
 	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(data))
 }
 
-// soapFault answers an API call with a fault.
+// soapFault answers an API call with a fault and returns true.
 func soapFault(w http.ResponseWriter, kind, members string) bool {
 	w.WriteHeader(http.StatusInternalServerError)
 	fmt.Fprintf(w, `<?xml version="1.0" encoding="UTF-8"?>
@@ -269,7 +269,7 @@ func soapFault(w http.ResponseWriter, kind, members string) bool {
 	return true
 }
 
-// soapReply answers an API call with its response's content.
+// soapReply answers an API call with the content of its response and returns true.
 func soapReply(w http.ResponseWriter, method, content string) bool {
 	fmt.Fprintf(w, `<?xml version="1.0" encoding="UTF-8"?>
 <soapenv:Envelope xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">
@@ -277,14 +277,14 @@ func soapReply(w http.ResponseWriter, method, content string) bool {
 	return true
 }
 
-// clock is a time that tests move. Whoever waits on After is woken by
-// advance when the clock passes the moment.
+// clock is a clock that tests advance. The channel of After receives the time
+// when the clock reaches it.
 type clock struct {
 	mu      sync.Mutex
 	now     time.Time
 	waiting []alarm
-	asked   chan struct{} // one for each After
-	auto    bool          // After advances the clock itself
+	timers  chan struct{} // one element for each call of After
+	auto    bool          // true if After advances the clock by durations below a minute
 }
 
 type alarm struct {
@@ -293,7 +293,7 @@ type alarm struct {
 }
 
 func newClock() *clock {
-	return &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), asked: make(chan struct{}, 1000)}
+	return &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), timers: make(chan struct{}, 1000)}
 }
 
 func (c *clock) Now() time.Time {
@@ -305,25 +305,25 @@ func (c *clock) Now() time.Time {
 func (c *clock) After(d time.Duration) <-chan time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ring := make(chan time.Time, 1)
+	timer := make(chan time.Time, 1)
 	if c.auto && d < time.Minute {
 		c.now = c.now.Add(d)
-		ring <- c.now
+		timer <- c.now
 	} else {
-		c.waiting = append(c.waiting, alarm{c.now.Add(d), ring})
+		c.waiting = append(c.waiting, alarm{c.now.Add(d), timer})
 	}
-	c.asked <- struct{}{}
-	return ring
+	c.timers <- struct{}{}
+	return timer
 }
 
-// stand makes After wait for advance.
-func (c *clock) stand() {
+// disableAuto makes After wait for advance.
+func (c *clock) disableAuto() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.auto = false
 }
 
-// advance moves the clock and wakes whoever waited for that.
+// advance moves the clock and triggers the timers that it passes.
 func (c *clock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-func TestDialReadsWhatTheServerIs(t *testing.T) {
+func TestDialReadsTheProduct(t *testing.T) {
 	if a := newESX(t).dial(t).About(); a.VCenter || a.Name != "VMware ESXi" || a.Version == "" || a.Build == "" {
 		t.Errorf("ESXi is %+v", a)
 	}
@@ -36,22 +36,22 @@ func TestDialRefusesTheWrongScheme(t *testing.T) {
 	}
 }
 
-// A session ends in the middle of many calls: all of them succeed, by one login.
+// If a session ends during many calls, all calls succeed after one login.
 func TestExpiredSessionIsRenewedOnceForAll(t *testing.T) {
 	r := newESX(t)
 	s := r.dial(t)
-	r.expire()
-	var all sync.WaitGroup
+	r.expireSessions()
+	var calls sync.WaitGroup
 	errs := make([]error, 16)
 	for i := range errs {
-		all.Go(func() { _, errs[i] = s.VMs(t.Context()) })
+		calls.Go(func() { _, errs[i] = s.VMs(t.Context()) })
 	}
-	all.Wait()
+	calls.Wait()
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.count("Login"); n != 2 {
-		t.Fatalf("%d logins, want one at first and one more", n)
+	if n := r.countCalls("Login"); n != 2 {
+		t.Fatalf("%d logins, want 2", n)
 	}
 }
 
@@ -62,11 +62,11 @@ func TestExpiredCookieIsRenewedOnceForAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.expire()
-	var all sync.WaitGroup
+	r.expireSessions()
+	var calls sync.WaitGroup
 	got := make([]string, 16)
 	for i := range got {
-		all.Go(func() {
+		calls.Go(func() {
 			c, err := s.Cookie(t.Context(), stale)
 			if err != nil {
 				t.Error(err)
@@ -74,13 +74,13 @@ func TestExpiredCookieIsRenewedOnceForAll(t *testing.T) {
 			got[i] = c
 		})
 	}
-	all.Wait()
+	calls.Wait()
 	for _, c := range got {
 		if c == stale || c != got[0] {
 			t.Fatalf("cookies %q after %q", got, stale)
 		}
 	}
-	if n := r.count("Login"); n != 2 {
+	if n := r.countCalls("Login"); n != 2 {
 		t.Fatalf("%d logins, want 2", n)
 	}
 }
@@ -89,7 +89,7 @@ func TestHTTP401FromTheAPIRenewsTheSession(t *testing.T) {
 	r := newESX(t)
 	s := r.dial(t)
 	refused := false
-	r.set(func(r *rig) {
+	r.set(func(r *simServer) {
 		r.answer = func(c call, w http.ResponseWriter) bool {
 			if c.method != "CreateContainerView" || refused {
 				return false
@@ -102,42 +102,42 @@ func TestHTTP401FromTheAPIRenewsTheSession(t *testing.T) {
 	if _, err := s.Hosts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.count("Login"); n != 2 {
+	if n := r.countCalls("Login"); n != 2 {
 		t.Fatalf("%d logins, want 2", n)
 	}
 }
 
-// The clock stands for days without a call: touches come, logins do not.
+// The keep-alive calls the API for days of idle time, so no new login is needed.
 func TestSessionIsKeptAlive(t *testing.T) {
 	r := newESX(t)
 	r.dial(t)
-	<-r.clock.asked
-	const touches = 300 // two days
-	for range touches {
+	<-r.clock.timers
+	const keepAlives = 300 // two days
+	for range keepAlives {
 		r.clock.advance(10 * time.Minute)
-		<-r.clock.asked
+		<-r.clock.timers
 	}
-	if n := r.count("RetrievePropertiesEx"); n != touches {
-		t.Errorf("%d touches, want %d", n, touches)
+	if n := r.countCalls("RetrievePropertiesEx"); n != keepAlives {
+		t.Errorf("%d keep-alive calls, want %d", n, keepAlives)
 	}
-	if n := r.count("Login"); n != 1 {
+	if n := r.countCalls("Login"); n != 1 {
 		t.Errorf("%d logins, want 1", n)
 	}
 }
 
-func TestKeepAliveRenewsASessionThatEnded(t *testing.T) {
+func TestKeepAliveRenewsEndedSession(t *testing.T) {
 	r := newESX(t)
 	r.dial(t)
-	<-r.clock.asked
-	r.expire()
+	<-r.clock.timers
+	r.expireSessions()
 	r.clock.advance(10 * time.Minute)
-	<-r.clock.asked
-	if n := r.count("Login"); n != 2 {
+	<-r.clock.timers
+	if n := r.countCalls("Login"); n != 2 {
 		t.Fatalf("%d logins, want 2", n)
 	}
 }
 
-func TestCookieIsTheSessionsOwnUntouched(t *testing.T) {
+func TestCookieIsNotChanged(t *testing.T) {
 	r := newESX(t)
 	c, err := r.dial(t).Cookie(t.Context(), "")
 	if err != nil {
@@ -153,7 +153,7 @@ func TestCookieIsTheSessionsOwnUntouched(t *testing.T) {
 	}
 }
 
-func TestCookieIsCheckedOnceAndThenCheap(t *testing.T) {
+func TestCookieIsCheckedOnce(t *testing.T) {
 	r := newESX(t)
 	s := r.dial(t)
 	for range 100 {
@@ -166,9 +166,9 @@ func TestCookieIsCheckedOnceAndThenCheap(t *testing.T) {
 	}
 }
 
-// The machine slept, so that the keep-alive did not run: the cookie is looked after
-// before it is given out.
-func TestOldCookieIsLookedAfterBeforeUse(t *testing.T) {
+// If the keep-alive did not run, because the machine slept, Cookie checks the cookie
+// before it returns it.
+func TestOldCookieIsCheckedBeforeUse(t *testing.T) {
 	r := newESX(t)
 	cfg := r.config()
 	cfg.After = func(time.Duration) <-chan time.Time { return nil }
@@ -177,20 +177,20 @@ func TestOldCookieIsLookedAfterBeforeUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.expire()
+	r.expireSessions()
 	r.clock.advance(24 * time.Minute)
 	second, err := s.Cookie(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first == second || r.count("Login") != 2 {
-		t.Fatalf("cookie %q after %q, %d logins", second, first, r.count("Login"))
+	if first == second || r.countCalls("Login") != 2 {
+		t.Fatalf("cookie %q after %q, %d logins", second, first, r.countCalls("Login"))
 	}
 }
 
-func TestFolderThatWantsBasicIsAskedOnceIn25Minutes(t *testing.T) {
+func TestBasicLoginOncePer25Minutes(t *testing.T) {
 	r := newESX(t)
-	r.set(func(r *rig) { r.basic = true })
+	r.set(func(r *simServer) { r.basic = true })
 	s := r.dial(t)
 	basics := func() (n int) {
 		for _, line := range r.requests() {
@@ -200,9 +200,9 @@ func TestFolderThatWantsBasicIsAskedOnceIn25Minutes(t *testing.T) {
 		}
 		return n
 	}
-	first := cookie(t, s, "")
+	first := sessionCookie(t, s, "")
 	for range 10 {
-		if c := cookie(t, s, ""); c != first {
+		if c := sessionCookie(t, s, ""); c != first {
 			t.Fatalf("cookie %q, then %q", first, c)
 		}
 	}
@@ -210,16 +210,16 @@ func TestFolderThatWantsBasicIsAskedOnceIn25Minutes(t *testing.T) {
 		t.Fatalf("%d Basic requests for 11 cookies", n)
 	}
 	r.clock.advance(25 * time.Minute)
-	second := cookie(t, s, "")
+	second := sessionCookie(t, s, "")
 	if second == first || basics() != 2 {
 		t.Fatalf("after 25 minutes: cookie %q, %d Basic requests", second, basics())
 	}
-	if third := cookie(t, s, second); third == second || basics() != 3 {
+	if third := sessionCookie(t, s, second); third == second || basics() != 3 {
 		t.Fatalf("after a 401: cookie %q, %d Basic requests", third, basics())
 	}
 }
 
-func cookie(t *testing.T, s *esx.Session, stale string) string {
+func sessionCookie(t *testing.T, s *esx.Session, stale string) string {
 	t.Helper()
 	c, err := s.Cookie(t.Context(), stale)
 	if err != nil {
@@ -228,7 +228,7 @@ func cookie(t *testing.T, s *esx.Session, stale string) string {
 	return c
 }
 
-func TestWrongPasswordSaysWhatToDo(t *testing.T) {
+func TestWrongPasswordHasARemedy(t *testing.T) {
 	r := newESX(t)
 	cfg := r.config()
 	cfg.Password = func(context.Context) (esx.Secret, error) { return "wrong", nil }
@@ -236,54 +236,54 @@ func TestWrongPasswordSaysWhatToDo(t *testing.T) {
 	if !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "locks after 5 failures in 15 minutes") {
 		t.Fatalf("%v; hint %q", err, fault.HintOf(err))
 	}
-	if n := r.count("Login"); n != 1 {
+	if n := r.countCalls("Login"); n != 1 {
 		t.Fatalf("%d logins", n)
 	}
 }
 
-// The password is changed on the host while decamp runs. However many calls follow, it
-// is tried twice in 15 minutes, and asked for anew each time.
+// The password is changed on the host while decamp runs. The session then tries at most
+// two passwords in 15 minutes, and calls Password for each.
 func TestLoginsStopBeforeTheAccountLocks(t *testing.T) {
 	r := newESX(t)
 	cfg := r.config()
-	cfg.After = func(time.Duration) <-chan time.Time { return nil } // keep-alive would log in too, and use a try up
-	asked := 0
+	cfg.After = func(time.Duration) <-chan time.Time { return nil } // a login of the keep-alive would count too
+	passwords := 0
 	cfg.Password = func(context.Context) (esx.Secret, error) {
-		if asked++; asked == 1 || asked > 3 {
+		if passwords++; passwords == 1 || passwords > 3 {
 			return password, nil
 		}
 		return "was changed", nil
 	}
 	s := dial(t, cfg)
-	r.set(func(r *rig) {
+	r.set(func(r *simServer) {
 		r.answer = func(c call, w http.ResponseWriter) bool {
 			return c.method == "Login" && soapFault(w, "InvalidLogin", "")
 		}
 	})
-	r.expire()
+	r.expireSessions()
 	for range 20 {
 		if _, err := s.VMs(t.Context()); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
 			t.Fatalf("%v; hint %q", err, fault.HintOf(err))
 		}
 	}
-	if n := r.count("Login"); n != 3 {
-		t.Fatalf("%d logins, want the first and 2 more", n)
+	if n := r.countCalls("Login"); n != 3 {
+		t.Fatalf("%d logins, want 3", n)
 	}
-	r.set(func(r *rig) { r.answer = nil })
+	r.set(func(r *simServer) { r.answer = nil })
 	r.clock.advance(899 * time.Second)
 	if _, err := s.VMs(t.Context()); !fault.Is(err, fault.Denied) {
 		t.Fatalf("899 s later: %v", err)
 	}
 	r.clock.advance(time.Second)
-	if _, err := s.VMs(t.Context()); !fault.Is(err, fault.Denied) || r.count("Login") != 4 {
-		t.Fatalf("900 s later: %v after %d logins, want one more refused", err, r.count("Login"))
+	if _, err := s.VMs(t.Context()); !fault.Is(err, fault.Denied) || r.countCalls("Login") != 4 {
+		t.Fatalf("900 s later: %v after %d logins, want a refused fourth login", err, r.countCalls("Login"))
 	}
 	if _, err := s.VMs(t.Context()); err != nil {
 		t.Fatalf("with the right password: %v", err)
 	}
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestUnreachableServerHasRemedy(t *testing.T) {
 	r := newESX(t)
 	cfg := r.config()
 	r.Close()
@@ -310,12 +310,12 @@ func TestCloseLogsOut(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.count("Logout"); n != 1 {
+	if n := r.countCalls("Logout"); n != 1 {
 		t.Fatalf("%d logouts", n)
 	}
 }
 
-func TestCloseAfterTheHostWent(t *testing.T) {
+func TestCloseOfAnUnreachableHost(t *testing.T) {
 	r := newESX(t)
 	s, err := esx.Dial(t.Context(), r.config())
 	if err != nil {
@@ -327,7 +327,7 @@ func TestCloseAfterTheHostWent(t *testing.T) {
 	}
 }
 
-func TestSecretDoesNotTell(t *testing.T) {
+func TestSecretIsNotPrinted(t *testing.T) {
 	const s = esx.Secret("hunter2")
 	var log bytes.Buffer
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "a", s, "b", struct{ P esx.Secret }{s})
@@ -337,7 +337,7 @@ func TestSecretDoesNotTell(t *testing.T) {
 	}
 	for _, out := range []string{fmt.Sprint(s), fmt.Sprintf("%v %s %#v %+v", s, s, s, struct{ P esx.Secret }{s}), log.String(), string(text)} {
 		if strings.Contains(out, "hunter2") || !strings.Contains(out, "***") {
-			t.Errorf("printed as %s", out)
+			t.Errorf("the printed secret is %s", out)
 		}
 	}
 }

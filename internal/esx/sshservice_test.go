@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// oneHost is the host of the lab's first VM.
+// oneHost returns the first host of a session.
 func oneHost(t *testing.T, s *esx.Session) inventory.MoRef {
 	t.Helper()
 	hosts, err := s.Hosts(t.Context())
@@ -24,13 +24,13 @@ func TestSSHIsStartedAndStopped(t *testing.T) {
 		b := startLab(t, lab.Config{VCenter: vcenter})
 		s := b.dial(t)
 		host := oneHost(t, s)
-		is := func(want bool) {
+		checkRuns := func(want bool) {
 			t.Helper()
 			if runs, err := s.SSHRuns(t.Context(), host); err != nil || runs != want {
 				t.Errorf("SSH runs: %v, %v; want %v", runs, err, want)
 			}
 		}
-		is(false)
+		checkRuns(false)
 		for _, step := range []struct {
 			call func() error
 			runs bool
@@ -43,19 +43,19 @@ func TestSSHIsStartedAndStopped(t *testing.T) {
 			if err := step.call(); err != nil {
 				t.Error(err)
 			}
-			is(step.runs)
+			checkRuns(step.runs)
 		}
 	}
 }
 
-func TestSSHThatCannotBeStarted(t *testing.T) {
+func TestSSHStartIsRefused(t *testing.T) {
 	s := startLab(t, lab.Config{ReadOnlyLicence: true}).dial(t)
 	err := s.StartSSH(t.Context(), oneHost(t, s))
 	if !esx.Forbidden(err) || !fault.Is(err, fault.Denied) || fault.HintOf(err) != esx.StartSSHRemedy {
 		t.Errorf("free licence: %v (%s)", err, fault.HintOf(err))
 	}
 	if err := s.StopSSH(t.Context(), oneHost(t, s)); err != nil {
-		t.Errorf("stop what does not run: %v", err)
+		t.Errorf("StopSSH without a running service: %v", err)
 	}
 	s = startLab(t, lab.Config{SSH: lab.SSH{Unavailable: true}}).dial(t)
 	if err := s.StartSSH(t.Context(), oneHost(t, s)); err == nil || esx.Forbidden(err) {
@@ -63,7 +63,7 @@ func TestSSHThatCannotBeStarted(t *testing.T) {
 	}
 }
 
-func TestSSHHostKeyComesByTheAPI(t *testing.T) {
+func TestSSHHostKeyFromTheAPI(t *testing.T) {
 	b := startLab(t, lab.Config{})
 	key, err := b.dial(t).SSHHostKey(t.Context())
 	if err != nil || string(key) != b.SSHHostKey("") {

@@ -19,8 +19,8 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// taggedFleet is a vCenter with n VMs and hundreds of tags, of which VMs have few: every other VM has
-// one of four of "env", each third two of "app"; VM 0 has attributes.
+// taggedFleet returns a vCenter with n VMs and hundreds of unused tags. Every second VM has a tag of
+// "env", every third VM has two tags of "app", and VM 0 has attributes.
 func taggedFleet(n int) lab.Config {
 	cfg := lab.Config{VCenter: true}
 	for i := range 400 {
@@ -51,7 +51,7 @@ func wantTags(vm lab.VM) []inventory.Tag {
 	return want
 }
 
-// checkTags compares VMs with what the lab was told, by name.
+// checkTags compares the tags and attributes of VMs with the lab's configuration, by name.
 func checkTags(t *testing.T, cfg lab.Config, vms []inventory.VM) {
 	t.Helper()
 	if len(vms) != len(cfg.VMs) {
@@ -67,13 +67,13 @@ func checkTags(t *testing.T, cfg lab.Config, vms []inventory.VM) {
 		if !maps.Equal(vm.Attributes, attributes) {
 			t.Errorf("%s: %q, want %q", vm.Name, vm.Attributes, attributes)
 		}
-		if w := warning(vm, "tags", "attributes"); w != nil {
+		if w := findWarning(vm, "tags", "attributes"); w != nil {
 			t.Errorf("%s: %+v", vm.Name, w)
 		}
 	}
 }
 
-func warning(vm inventory.VM, codes ...string) *inventory.Warning {
+func findWarning(vm inventory.VM, codes ...string) *inventory.Warning {
 	at := slices.IndexFunc(vm.Warnings, func(w inventory.Warning) bool { return slices.Contains(codes, w.Code) })
 	if at < 0 {
 		return nil
@@ -81,22 +81,22 @@ func warning(vm inventory.VM, codes ...string) *inventory.Warning {
 	return &vm.Warnings[at]
 }
 
-// Whatever the number of VMs and of tags, the calls are a few and then one for each name that a VM of
-// these has; after that they are one for each 200 VMs.
+// The first inventory takes a few calls, one for each 200 VMs, and one for each name of a used tag. Later
+// inventories take one call for each 200 VMs, regardless of the number of tags.
 func TestTagsTakeFewCalls(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	for _, paths := range []lab.TagPaths{lab.TagsBoth, lab.TagsRest, lab.TagsMixed} {
 		if paths == lab.TagsMixed && !lane.Slow {
-			continue // each of its paths is one of the others
+			continue // mixes the paths of the others
 		}
 		t.Run(string(paths), func(t *testing.T) {
 			cfg := taggedFleet(240)
 			cfg.Tagging.Paths = paths
 			b := startLab(t, cfg)
 			s := b.dial(t)
-			calls := func(want map[string]int64) {
+			checkCalls := func(want map[string]int64) {
 				t.Helper()
 				if got := b.Stats().REST; !maps.Equal(got, want) {
 					t.Errorf("calls %v, want %v", got, want)
@@ -108,22 +108,22 @@ func TestTagsTakeFewCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkTags(t, cfg, vms)
-			calls(map[string]int64{"login": 1, "list-attached-tags-on-objects": 2, "tag": 4, "category": 2})
+			checkCalls(map[string]int64{"login": 1, "list-attached-tags-on-objects": 2, "tag": 4, "category": 2})
 			if _, err = s.VMs(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			calls(map[string]int64{"list-attached-tags-on-objects": 2})
-			b.clock.advance(11 * time.Minute) // names are old, and the session ended
+			checkCalls(map[string]int64{"list-attached-tags-on-objects": 2})
+			b.clock.advance(11 * time.Minute) // the names are outdated, and the session ended
 			vm, err := s.VMByRef(t.Context(), vms[0].Ref)
 			if err != nil || !slices.Equal(vm.Tags, vms[0].Tags) || !maps.Equal(vm.Attributes, vms[0].Attributes) {
 				t.Errorf("%+v, %v", vm, err)
 			}
-			calls(map[string]int64{"login": 1, "list-attached-tags-on-objects": 2, "tag": 3, "category": 2})
+			checkCalls(map[string]int64{"login": 1, "list-attached-tags-on-objects": 2, "tag": 3, "category": 2})
 			bare, err := s.BareVM(t.Context(), vms[0].Ref)
 			if err != nil || bare.Tags != nil || bare.Attributes != nil || bare.Name != vm.Name {
 				t.Errorf("bare: %+v, %v", bare, err)
 			}
-			calls(map[string]int64{})
+			checkCalls(map[string]int64{})
 			var paged []inventory.VM
 			refs := make([]inventory.MoRef, len(vms))
 			for i := range vms {
@@ -134,7 +134,7 @@ func TestTagsTakeFewCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkTags(t, cfg, paged)
-			calls(map[string]int64{"list-attached-tags-on-objects": 3, "tag": 1})
+			checkCalls(map[string]int64{"list-attached-tags-on-objects": 3, "tag": 1})
 			if err := s.Close(); err != nil || b.TagSessions() != 0 {
 				t.Errorf("closed with %v; %d sessions are left", err, b.TagSessions())
 			}
@@ -142,36 +142,36 @@ func TestTagsTakeFewCalls(t *testing.T) {
 	}
 }
 
-// An ESXi host has neither, and is not asked.
-func TestAHostHasNoTags(t *testing.T) {
+// An ESXi host has neither tags nor attributes, and gets no request for them.
+func TestNoTagsOnESXi(t *testing.T) {
 	b := startLab(t, lab.Config{VMs: []lab.VM{{Name: "web"}}})
 	vms, err := b.dial(t).VMs(t.Context())
-	if err != nil || len(vms) != 1 || warning(vms[0], "tags", "attributes") != nil {
+	if err != nil || len(vms) != 1 || findWarning(vms[0], "tags", "attributes") != nil {
 		t.Errorf("%+v, %v", vms, err)
 	}
 	for path := range b.Stats().Paths {
 		if strings.HasPrefix(path, "/api") || strings.HasPrefix(path, "/rest") {
-			t.Errorf("asked for %s", path)
+			t.Errorf("request for %s", path)
 		}
 	}
 }
 
-// A service that does not tell the tags costs the tags and nothing else, is told of with a remedy, and
-// is left alone for a while.
-func TestTagsThatCannotBeRead(t *testing.T) {
+// If the tagging service fails, the VMs have no tags, and a warning with a remedy. The service gets no
+// requests for a while.
+func TestUnavailableTagsCauseWarning(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*lab.Config)
-		says   string
-		calls  int // of the second inventory, five minutes later
+		text   string // part of the warning
+		calls  int    // 0 if an inventory six minutes later must not call the service
 	}{
 		"old vCenter":   {func(c *lab.Config) { c.Version = "6.0.0" }, "no tagging service", 1},
-		"no rights":     {status("/tagging/tag-association", http.StatusForbidden), "Read-only", 1},
-		"busy":          {status("/tagging/", http.StatusServiceUnavailable), "vmware-vapi-endpoint", 1},
-		"broken":        {status("/api/session", http.StatusInternalServerError), "vmware-vapi-endpoint", 1},
-		"a bad request": {status("/tagging/", http.StatusBadRequest), "vmware-vapi-endpoint", 1},
+		"no rights":     {failREST("/tagging/tag-association", http.StatusForbidden), "Read-only", 1},
+		"busy":          {failREST("/tagging/", http.StatusServiceUnavailable), "vmware-vapi-endpoint", 1},
+		"broken":        {failREST("/api/session", http.StatusInternalServerError), "vmware-vapi-endpoint", 1},
+		"a bad request": {failREST("/tagging/", http.StatusBadRequest), "vmware-vapi-endpoint", 1},
 		"garbage":       {func(c *lab.Config) { c.Faults = []lab.Fault{{Kind: lab.FaultRESTGarbage, Path: "/tagging/"}} }, "unexpected EOF", 1},
-		"refused":       {status("/api/session", http.StatusUnauthorized), "refuses the user", 0},
-		"names hidden":  {status("/tagging/tag/", http.StatusForbidden), "Read-only", 1},
+		"refused":       {failREST("/api/session", http.StatusUnauthorized), "refuses the user", 0},
+		"names hidden":  {failREST("/tagging/tag/", http.StatusForbidden), "Read-only", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := taggedFleet(12)
@@ -186,9 +186,9 @@ func TestTagsThatCannotBeRead(t *testing.T) {
 				t.Fatalf("%d VMs, %v", len(vms), err)
 			}
 			for _, vm := range vms {
-				w := warning(vm, "tags")
-				if w == nil || w.Blocks || w.Remedy == "" || !strings.Contains(w.Text+w.Remedy, c.says) {
-					t.Errorf("%s: %+v, want %q", vm.Name, w, c.says)
+				w := findWarning(vm, "tags")
+				if w == nil || w.Blocks || w.Remedy == "" || !strings.Contains(w.Text+w.Remedy, c.text) {
+					t.Errorf("%s: %+v, want %q", vm.Name, w, c.text)
 				}
 				if len(vm.Tags) != 0 || vm.Name == "vm0000" && vm.Attributes["Owner"] != "R&D <x>" {
 					t.Errorf("%s: %v, %v", vm.Name, vm.Tags, vm.Attributes)
@@ -198,18 +198,18 @@ func TestTagsThatCannotBeRead(t *testing.T) {
 				}
 			}
 			b.ResetStats()
-			if name != "no rights" { // where each VM is refused alone
+			if name != "no rights" { // the service refuses each VM alone
 				_, _ = s.VMs(t.Context())
-				if n := total(b.Stats()); n != 0 {
-					t.Errorf("%d calls while it rests", n)
+				if n := countREST(b.Stats()); n != 0 {
+					t.Errorf("%d calls right after the failure", n)
 				}
 			}
 			b.clock.advance(6 * time.Minute)
 			if _, err := s.VMs(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if n := total(b.Stats()); n == 0 != (c.calls == 0) {
-				t.Errorf("%d calls after a while", n)
+			if n := countREST(b.Stats()); n == 0 != (c.calls == 0) {
+				t.Errorf("%d calls six minutes later", n)
 			}
 			if strings.Contains(log.String(), b.Password()) || strings.Contains(log.String(), "Basic ") {
 				t.Errorf("the password is in the log:\n%s", log.String())
@@ -218,13 +218,13 @@ func TestTagsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-func status(path string, code int) func(*lab.Config) {
+func failREST(path string, code int) func(*lab.Config) {
 	return func(c *lab.Config) { c.Faults = []lab.Fault{{Kind: lab.FaultREST, Path: path, Status: code}} }
 }
 
-// total counts requests to the REST service, known there or not. Those for names go out several at a
-// time, and may arrive when nobody waits for them any more.
-func total(s lab.Stats) (n int64) {
+// countREST returns the number of requests to the REST service, including unknown paths. It excludes
+// requests for names: they are sent concurrently and may arrive after the call returned.
+func countREST(s lab.Stats) (n int64) {
 	for path, p := range s.Paths {
 		for _, count := range p.Methods {
 			if (strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/rest/")) && !strings.Contains(path, "/tagging/tag/") {
@@ -235,8 +235,8 @@ func total(s lab.Stats) (n int64) {
 	return n
 }
 
-// What passes by itself is waited for, and a session that ended is replaced.
-func TestTagsOutliveTrouble(t *testing.T) {
+// Transient errors are retried, and a session that ended is replaced.
+func TestTagsAreRetriedAfterErrors(t *testing.T) {
 	for name, f := range map[string]lab.Fault{
 		"busy at the login": {Kind: lab.FaultREST, Path: "/session", Count: 2},
 		"busy":              {Kind: lab.FaultREST, Path: "/tag-association", Count: 2},
@@ -263,8 +263,8 @@ func TestTagsOutliveTrouble(t *testing.T) {
 	}
 }
 
-// A VM that the user may not read spoils the answer for all of its page. It alone has no tags.
-func TestTagsOfOthersThanTheHiddenVM(t *testing.T) {
+// The service refuses a whole page if the user may not read one VM. Only that VM has no tags in the result.
+func TestUnreadableVMDoesNotHideOtherTags(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -277,7 +277,7 @@ func TestTagsOfOthersThanTheHiddenVM(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := slices.IndexFunc(vms, func(vm inventory.VM) bool { return vm.Name == "vm0042" })
-	if w := warning(vms[at], "tags"); w == nil || w.Remedy == "" || len(vms[at].Tags) != 0 {
+	if w := findWarning(vms[at], "tags"); w == nil || w.Remedy == "" || len(vms[at].Tags) != 0 {
 		t.Errorf("%+v", vms[at])
 	}
 	vms[at].Warnings, cfg.VMs[42].Tags = nil, nil
@@ -287,8 +287,8 @@ func TestTagsOfOthersThanTheHiddenVM(t *testing.T) {
 	}
 }
 
-// A tag that is deleted between two calls is gone, and nothing else is.
-func TestTagDeletedMeanwhile(t *testing.T) {
+// A tag that is deleted between two calls is omitted, without a warning.
+func TestDeletedTagIsOmitted(t *testing.T) {
 	cfg := taggedFleet(3)
 	cfg.VMs[0].Tags, cfg.VMs[2].Tags = []lab.Tag{{Category: "env", Name: "x"}}, nil
 	cfg.Faults = []lab.Fault{{Kind: lab.FaultREST, Path: "/tagging/tag/", Status: http.StatusNotFound}}
@@ -300,45 +300,45 @@ func TestTagDeletedMeanwhile(t *testing.T) {
 	checkTags(t, cfg, vms)
 }
 
-// In a fleet the login for tags waits for its turn like any other, and where one was refused none is tried.
-func TestTagsAskToBeAdmitted(t *testing.T) {
+// The login for tags needs permission from Admit. If Admit refuses it, no login is sent.
+func TestTagLoginRequiresAdmission(t *testing.T) {
 	b := startLab(t, taggedFleet(4))
-	asked, closed := 0, false
+	admits, closed := 0, false
 	b.cfg.Admit = func(context.Context) (func(error), error) {
-		asked++
+		admits++
 		if closed {
 			return nil, fault.New(fault.Denied, "a login was refused").WithHint("say resume")
 		}
 		return func(err error) {
 			if err != nil {
-				t.Errorf("told %v", err)
+				t.Errorf("login: %v", err)
 			}
 		}, nil
 	}
 	s := b.dial(t)
 	closed = true
 	vms, err := s.VMs(t.Context())
-	if w := warning(vms[0], "tags"); err != nil || w == nil || w.Remedy != "say resume" || asked != 2 || b.Stats().REST["login"] != 0 {
-		t.Errorf("%+v, %v, asked %d times", vms[0].Warnings, err, asked)
+	if w := findWarning(vms[0], "tags"); err != nil || w == nil || w.Remedy != "say resume" || admits != 2 || b.Stats().REST["login"] != 0 {
+		t.Errorf("%+v, %v, %d calls of Admit", vms[0].Warnings, err, admits)
 	}
 }
 
-// Who gives up is not told of tags.
-func TestTagsAreGivenUp(t *testing.T) {
+// A canceled inventory returns the context error, and the next one has no warning about tags.
+func TestTagsAreCanceled(t *testing.T) {
 	b := startLab(t, taggedFleet(4))
 	ctx, cancel := context.WithCancel(t.Context())
 	b.cfg.Admit = func(context.Context) (func(error), error) {
 		return func(error) {}, nil
 	}
 	s := b.dial(t)
-	b.clock.stand()
+	b.clock.disableAuto()
 	if _, err := b.Faults().Add(lab.Fault{Kind: lab.FaultREST}); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
 	go func() { _, err := s.VMs(ctx); done <- err }()
-	for b.Stats().REST["login"] == 0 { // it is asked, and waits to ask again
-		<-b.clock.asked
+	for b.Stats().REST["login"] == 0 { // until the login is sent and its retry waits
+		<-b.clock.timers
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
@@ -346,7 +346,7 @@ func TestTagsAreGivenUp(t *testing.T) {
 	}
 	b.Faults().Clear()
 	vms, err := s.VMs(t.Context())
-	if err != nil || warning(vms[0], "tags") != nil {
+	if err != nil || findWarning(vms[0], "tags") != nil {
 		t.Errorf("%+v, %v", vms[0].Warnings, err)
 	}
 }

@@ -16,12 +16,12 @@ func ref(kind, value string) types.ManagedObjectReference {
 
 func ptr[T any](v T) *T { return &v }
 
-func file(name, datastore string) types.VirtualDeviceFileBackingInfo {
+func fileBacking(name, datastore string) types.VirtualDeviceFileBackingInfo {
 	ds := ref("Datastore", datastore)
 	return types.VirtualDeviceFileBackingInfo{FileName: name, Datastore: &ds}
 }
 
-// smallTree has a datacenter in a folder, a vApp, a host and datastores of each type.
+// smallTree returns a tree with a datacenter in a folder, a vApp, a host and datastores of several types.
 func smallTree() *tree {
 	root, f, dc := ref("Folder", "group-d1"), ref("Folder", "group-d2"), ref("Datacenter", "datacenter-3")
 	vms, prod, app := ref("Folder", "group-v4"), ref("Folder", "group-v5"), ref("VirtualApp", "resgroup-v6")
@@ -42,9 +42,9 @@ func smallTree() *tree {
 	return t
 }
 
-func TestMachineIsDescribedInFull(t *testing.T) {
+func TestMachineIsDescribedCompletely(t *testing.T) {
 	host, prod := ref("HostSystem", "host-1"), ref("Folder", "group-v5")
-	base := &types.VirtualDiskFlatVer2BackingInfo{VirtualDeviceFileBackingInfo: file("[vmfs] web/web.vmdk", "vmfs"), ThinProvisioned: ptr(true)}
+	base := &types.VirtualDiskFlatVer2BackingInfo{VirtualDeviceFileBackingInfo: fileBacking("[vmfs] web/web.vmdk", "vmfs"), ThinProvisioned: ptr(true)}
 	v := &mo.VirtualMachine{
 		Runtime: types.VirtualMachineRuntimeInfo{
 			ConnectionState: types.VirtualMachineConnectionStateConnected, PowerState: types.VirtualMachinePowerStatePoweredOff, Host: &host,
@@ -80,7 +80,7 @@ func TestMachineIsDescribedInFull(t *testing.T) {
 					VirtualDevice: types.VirtualDevice{
 						Key: 2000, ControllerKey: 1000, UnitNumber: ptr(int32(3)), DeviceInfo: &types.Description{Label: "Hard disk 1"},
 						Backing: &types.VirtualDiskFlatVer2BackingInfo{
-							VirtualDeviceFileBackingInfo: file("[vmfs] web/web-000001.vmdk", "vmfs"), DiskMode: "persistent",
+							VirtualDeviceFileBackingInfo: fileBacking("[vmfs] web/web-000001.vmdk", "vmfs"), DiskMode: "persistent",
 							Uuid: "6000C29a", ChangeId: "52 2d/7", Sharing: "sharingNone", Parent: base,
 						},
 					},
@@ -124,7 +124,7 @@ func TestMachineIsDescribedInFull(t *testing.T) {
 	}
 }
 
-func TestVMsInAVAppAndElsewhere(t *testing.T) {
+func TestLocateVMsInVAppsAndFolders(t *testing.T) {
 	tr := smallTree()
 	app, hidden := ref("VirtualApp", "resgroup-v6"), ref("Folder", "group-hidden")
 	for _, c := range []struct {
@@ -150,9 +150,9 @@ func TestVMWithoutConfigurationIsKept(t *testing.T) {
 
 func TestBackings(t *testing.T) {
 	flat := func(ds string, parent *types.VirtualDiskFlatVer2BackingInfo) types.BaseVirtualDeviceBackingInfo {
-		return &types.VirtualDiskFlatVer2BackingInfo{VirtualDeviceFileBackingInfo: file("[x] a.vmdk", ds), Parent: parent}
+		return &types.VirtualDiskFlatVer2BackingInfo{VirtualDeviceFileBackingInfo: fileBacking("[x] a.vmdk", ds), Parent: parent}
 	}
-	sparse := &types.VirtualDiskSeSparseBackingInfo{VirtualDeviceFileBackingInfo: file("[x] b.vmdk", "vmfs")}
+	sparse := &types.VirtualDiskSeSparseBackingInfo{VirtualDeviceFileBackingInfo: fileBacking("[x] b.vmdk", "vmfs")}
 	for _, c := range []struct {
 		backing types.BaseVirtualDeviceBackingInfo
 		want    inventory.Backing
@@ -166,7 +166,7 @@ func TestBackings(t *testing.T) {
 		{sparse, inventory.SESparse, 1},
 		{&types.VirtualDiskSeSparseBackingInfo{Parent: sparse}, inventory.SESparse, 2},
 		{&types.VirtualDiskSparseVer2BackingInfo{}, inventory.Delta, 1},
-		{&types.VirtualDiskRawDiskMappingVer1BackingInfo{VirtualDeviceFileBackingInfo: file("[x] r.vmdk", "vsan")}, inventory.RDM, 1},
+		{&types.VirtualDiskRawDiskMappingVer1BackingInfo{VirtualDeviceFileBackingInfo: fileBacking("[x] r.vmdk", "vsan")}, inventory.RDM, 1},
 		{&types.VirtualDiskRawDiskVer2BackingInfo{}, inventory.UnknownBacking, 0},
 		{&types.VirtualDiskLocalPMemBackingInfo{}, inventory.UnknownBacking, 1},
 		{nil, inventory.UnknownBacking, 0},
@@ -203,11 +203,11 @@ func TestControllers(t *testing.T) {
 	}
 }
 
-func TestDevicesThatAreOnlyWarnedAbout(t *testing.T) {
+func TestDevicesWithWarnings(t *testing.T) {
 	drive := func(c *types.VirtualDeviceConnectInfo, b types.BaseVirtualDeviceBackingInfo) *types.VirtualCdrom {
 		return &types.VirtualCdrom{VirtualDevice: types.VirtualDevice{DeviceInfo: &types.Description{Label: "CD"}, Connectable: c, Backing: b}}
 	}
-	iso := &types.VirtualCdromIsoBackingInfo{VirtualDeviceFileBackingInfo: file("[vmfs] x.iso", "vmfs")}
+	iso := &types.VirtualCdromIsoBackingInfo{VirtualDeviceFileBackingInfo: fileBacking("[vmfs] x.iso", "vmfs")}
 	v := &mo.VirtualMachine{Config: &types.VirtualMachineConfigInfo{Hardware: types.VirtualHardware{Device: []types.BaseVirtualDevice{
 		drive(nil, iso),
 		drive(&types.VirtualDeviceConnectInfo{}, iso),
@@ -231,21 +231,21 @@ func TestDevicesThatAreOnlyWarnedAbout(t *testing.T) {
 	}
 }
 
-func TestClusterAgentsAreKnown(t *testing.T) {
+func TestClusterAgents(t *testing.T) {
 	for _, c := range []*types.VirtualMachineConfigInfo{
 		{ExtraConfig: []types.BaseOptionValue{&types.OptionValue{Key: "HDCS.agent", Value: "true"}}},
 		{ManagedBy: &types.ManagedByInfo{ExtensionKey: "com.vmware.vim.eam"}},
 	} {
 		if !isAgent(c) {
-			t.Errorf("%+v is not known", c)
+			t.Errorf("%+v is not reported as an agent", c)
 		}
 	}
 	if isAgent(&types.VirtualMachineConfigInfo{ExtraConfig: []types.BaseOptionValue{&types.OptionValue{Key: "svga.present", Value: "TRUE"}}}) {
-		t.Error("an ordinary VM is taken for an agent")
+		t.Error("an ordinary VM is reported as an agent")
 	}
 }
 
-func TestMissingBecauseTheSessionEnded(t *testing.T) {
+func TestMissingPropertiesOfAnEndedSession(t *testing.T) {
 	ended := types.ObjectContent{Obj: ref("VirtualMachine", "vm-1"), MissingSet: []types.MissingProperty{
 		{Path: "config", Fault: types.LocalizedMethodFault{Fault: &types.NotAuthenticated{}}},
 	}}

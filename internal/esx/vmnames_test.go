@@ -10,8 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// namesakes is a session of a vCenter where a VM is called like another one's reference.
-func namesakes(t *testing.T) (s *esx.Session, twin string) {
+// dialNamesakes dials a vCenter where the name of a VM equals the reference of another VM.
+func dialNamesakes(t *testing.T) (s *esx.Session, twin string) {
 	t.Helper()
 	cfg := fleetConfig(true, 6)
 	cfg.VMs[2].Folder = "a"
@@ -19,15 +19,15 @@ func namesakes(t *testing.T) (s *esx.Session, twin string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	twin = string(before[3].Ref) // as it is in the next one
+	twin = string(before[3].Ref) // the next lab assigns the same references
 	cfg.VMs[2].Name = twin
 	return startLab(t, cfg).dial(t), twin
 }
 
-// Whatever VMs are called by, it is found among names as it is among descriptions, or missed with
-// the same words.
-func TestNamesFindWhatDescriptionsDo(t *testing.T) {
-	s, twin := namesakes(t)
+// The index of Names finds the same VM for each word as the index of complete descriptions, or returns
+// the same error.
+func TestNameIndexMatchesFullInventory(t *testing.T) {
+	s, twin := dialNamesakes(t)
 	vms, err := s.VMs(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -38,30 +38,30 @@ func TestNamesFindWhatDescriptionsDo(t *testing.T) {
 	}
 	whole := esx.NewIndex(vms)
 	if _, err := whole.Find(twin); !fault.Is(err, fault.Conflict) {
-		t.Fatalf("%s is to be two: %v", twin, err)
+		t.Fatalf("%s must match two VMs: %v", twin, err)
 	}
 	for _, word := range words {
 		names, err := s.Names(context.Background(), []string{word})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := answer(names.Find(word)), answer(whole.Find(word)); got != want {
-			t.Errorf("%q is %s, want %s", word, got, want)
+		if got, want := formatFound(names.Find(word)), formatFound(whole.Find(word)); got != want {
+			t.Errorf("%q: got %s, want %s", word, got, want)
 		}
 	}
 }
 
-// answer is what a Find gave, in words.
-func answer(vm *inventory.VM, err error) string {
+// formatFound returns the reference or the error of a Find.
+func formatFound(vm *inventory.VM, err error) string {
 	if err != nil {
 		return err.Error()
 	}
 	return string(vm.Ref)
 }
 
-// Only what a word may be is asked for: of thousands each leaf takes its time.
-func TestNamesAskForNoMoreThanTheWordsNeed(t *testing.T) {
-	s, twin := namesakes(t)
+// Names reads only the properties that its words may match, since each property of thousands of VMs takes time.
+func TestNamesReadOnlyNeededProperties(t *testing.T) {
+	s, twin := dialNamesakes(t)
 	for word, want := range map[string]string{
 		"web/0%": "places", "nothing": "", "42200b7e-5d1c-4c1f-9a55-000000000000": "UUIDs", twin: "UUIDs places",
 	} {
@@ -81,7 +81,7 @@ func TestNamesAskForNoMoreThanTheWordsNeed(t *testing.T) {
 			got = append(got, "places")
 		}
 		if strings.Join(got, " ") != want || vm.Name == "" || vm.HostName != "" {
-			t.Errorf("for %q: %q, want %q; %+v", word, got, want, vm)
+			t.Errorf("%q: got %q, want %q; %+v", word, got, want, vm)
 		}
 	}
 }

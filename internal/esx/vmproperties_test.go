@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// What a server leaves out stays zero, and a value of an odd type is left out.
-func TestRolled(t *testing.T) {
+// A missing property and a property of an unexpected type stay zero.
+func TestToRollVM(t *testing.T) {
 	tree := newTree(types.ManagedObjectReference{Type: "Folder", Value: "root"})
 	ref := types.ManagedObjectReference{Type: "VirtualMachine", Value: "vm-1"}
 	for _, c := range []struct {
@@ -26,7 +26,7 @@ func TestRolled(t *testing.T) {
 		{[]types.DynamicProperty{{Name: "name", Val: int32(1)}, {Name: "runtime.host", Val: "host-9"}, {Name: "parent", Val: nil}, {Name: "else", Val: "x"}}, inventory.VM{Ref: "vm-1"}},
 	} {
 		if got := tree.toRollVM(types.ObjectContent{Obj: ref, PropSet: c.props}); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%+v\nis %+v\nwant %+v", c.props, got, c.want)
+			t.Errorf("%+v\ngot  %+v\nwant %+v", c.props, got, c.want)
 		}
 	}
 }

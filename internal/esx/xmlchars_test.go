@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory/inventorytest"
 )
 
-func replaced(t *testing.T, text string, wrap func(io.Reader) io.Reader) string {
+func readReplaced(t *testing.T, text string, wrap func(io.Reader) io.Reader) string {
 	t.Helper()
 	out, err := io.ReadAll(readXML(io.NopCloser(wrap(strings.NewReader(text)))))
 	if err != nil {
@@ -23,7 +23,7 @@ func replaced(t *testing.T, text string, wrap func(io.Reader) io.Reader) string 
 	return string(out)
 }
 
-func TestCharactersThatXMLDoesNotAllow(t *testing.T) {
+func TestInvalidXMLCharactersAreReplaced(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                            "",
 		"<a b='ü'>🏷 &amp; &lt;</a>":   "<a b='ü'>🏷 &amp; &lt;</a>",
@@ -39,15 +39,15 @@ func TestCharactersThatXMLDoesNotAllow(t *testing.T) {
 		"&#000000000000000000000001;": "&#000000000000000000000001;",
 	} {
 		for name, wrap := range map[string]func(io.Reader) io.Reader{"whole": iotest.DataErrReader, "byte by byte": iotest.OneByteReader} {
-			if got := replaced(t, in, wrap); got != want {
+			if got := readReplaced(t, in, wrap); got != want {
 				t.Errorf("%q, %s: %q, want %q", in, name, got, want)
 			}
 		}
 	}
 }
 
-// TestHostileTextsStayXML has a server put hostile texts into an answer without escaping control characters, and
-// reads the answer as SOAP calls do. The texts beside them stay as they are.
+// TestHostileTextsStayXML reads a reply with hostile texts and unescaped control characters as SOAP calls do. The
+// other texts of the reply are unchanged.
 func TestHostileTextsStayXML(t *testing.T) {
 	r := inventorytest.New(15)
 	var body bytes.Buffer
@@ -60,7 +60,7 @@ func TestHostileTextsStayXML(t *testing.T) {
 	body.WriteString("</all>")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/xml")
-		_, _ = w.Write(body.Bytes()) // the test fails if it is not read
+		_, _ = w.Write(body.Bytes()) // the decoder reports a failed write
 	}))
 	defer server.Close()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)

@@ -61,8 +61,8 @@ z_info{a="2",b="x"} 1
 	}
 }
 
-// theirs returns what Prometheus's own library writes of a registry.
-func theirs(t *testing.T, r *prometheus.Registry) string {
+// prometheusText returns the text of a registry as the Prometheus library writes it.
+func prometheusText(t *testing.T, r *prometheus.Registry) string {
 	t.Helper()
 	families, err := r.Gather()
 	if err != nil {
@@ -77,8 +77,8 @@ func theirs(t *testing.T, r *prometheus.Registry) string {
 	return b.String()
 }
 
-// Metrics of random values, labels and times are written as Prometheus's own library writes them.
-func TestTextIsThatOfPrometheus(t *testing.T) {
+// Text writes metrics with random values, labels and times like the Prometheus library.
+func TestTextEqualsThatOfPrometheus(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 5))
 	word := func() string {
 		letters := []rune("ab\\\"\n{},= é漢")
@@ -121,13 +121,13 @@ func TestTextIsThatOfPrometheus(t *testing.T) {
 			times.WithLabelValues(route)
 			d.Metrics = append(d.Metrics, took.Metric(route))
 		}
-		if ours, want := string(Text([]Family{g, d})), theirs(t, registry); ours != want {
-			t.Fatalf("ours is\n%s\ntheirs is\n%s", ours, want)
+		if got, want := string(Text([]Family{g, d})), prometheusText(t, registry); got != want {
+			t.Fatalf("got\n%s\nwant\n%s", got, want)
 		}
 	}
 }
 
-func parse(t *testing.T, text string) map[string]*dto.MetricFamily {
+func parseText(t *testing.T, text string) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
@@ -137,16 +137,16 @@ func parse(t *testing.T, text string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// Runtime and Process have the families of Prometheus's own collectors. Counters lie between two readings of
-// those, and what does not change is the same.
-func TestRuntimeAndProcessAreThoseOfPrometheus(t *testing.T) {
+// Runtime and Process return the same families as the collectors of Prometheus. Counters are between two readings of
+// those collectors, and constant values are equal.
+func TestRuntimeAndProcessMatchPrometheus(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(200))
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	debug.FreeOSMemory() // a collection that is on record
-	before := parse(t, theirs(t, registry))
-	ours := parse(t, string(Text(append(Runtime(), Process()...))))
-	after := parse(t, theirs(t, registry))
+	debug.FreeOSMemory() // runs a garbage collection, so that its metrics are not 0
+	before := parseText(t, prometheusText(t, registry))
+	ours := parseText(t, string(Text(append(Runtime(), Process()...))))
+	after := parseText(t, prometheusText(t, registry))
 	if got, want := slices.Sorted(maps.Keys(ours)), slices.Sorted(maps.Keys(before)); !slices.Equal(got, want) {
 		t.Fatalf("families %v\nwant %v", got, want)
 	}
@@ -163,36 +163,36 @@ func TestRuntimeAndProcessAreThoseOfPrometheus(t *testing.T) {
 		switch {
 		case f.GetType() == dto.MetricType_SUMMARY:
 			if n := got.GetSummary().GetSampleCount(); n < low.GetSummary().GetSampleCount() || n > high.GetSummary().GetSampleCount() || len(got.GetSummary().GetQuantile()) != 5 {
-				t.Errorf("%s is %v, not between %v and %v", name, got, low, high)
+				t.Errorf("%s is %v, want between %v and %v", name, got, low, high)
 			}
 		case f.GetType() == dto.MetricType_COUNTER:
 			if v := got.GetCounter().GetValue(); v < low.GetCounter().GetValue() || v > high.GetCounter().GetValue() {
-				t.Errorf("%s is %v, not between %v and %v", name, got, low, high)
+				t.Errorf("%s is %v, want between %v and %v", name, got, low, high)
 			}
 		case slices.Contains(constant, name):
 			if got.String() != low.String() {
 				t.Errorf("%s is %v, want %v", name, got, low)
 			}
 		case got.GetGauge().GetValue() <= 0:
-			t.Errorf("%s is %v", name, got)
+			t.Errorf("%s is %v, want more than 0", name, got)
 		}
 	}
 }
 
-// The help of each metric of memory names what it is the sum of.
-func TestMemoryIsTheSumOfWhatItsHelpNames(t *testing.T) {
+// The help of each memory metric names the runtime metrics whose sum it is.
+func TestHelpOfMemoryMetricsNamesTheSummands(t *testing.T) {
 	names := regexp.MustCompile(`/[a-z/-]+:[a-z]+`)
 	for _, m := range runtimeMetrics {
 		help := strings.ReplaceAll(m.help, "/memory/classes/total:byte.", "/memory/classes/total:bytes.")
 		if got := names.FindAllString(help, -1); !slices.Equal(got, m.of) {
-			t.Errorf("%s is the sum of %v, and its help names %v", m.name, m.of, got)
+			t.Errorf("the help of %s names %v, want %v", m.name, got, m.of)
 		}
 	}
 }
 
 func TestOpenFilesAreCounted(t *testing.T) {
 	count := func() float64 {
-		return parse(t, string(Text(Process())))["process_open_fds"].GetMetric()[0].GetGauge().GetValue()
+		return parseText(t, string(Text(Process())))["process_open_fds"].GetMetric()[0].GetGauge().GetValue()
 	}
 	before := count()
 	for range 10 {
@@ -203,6 +203,6 @@ func TestOpenFilesAreCounted(t *testing.T) {
 		defer f.Close()
 	}
 	if got := count(); got != before+10 {
-		t.Errorf("%v files are open after 10 more than %v", got, before)
+		t.Errorf("%v files are open, want %v", got, before+10)
 	}
 }

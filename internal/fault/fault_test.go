@@ -40,13 +40,13 @@ func TestContextErrorsHaveKinds(t *testing.T) {
 	}
 }
 
-func TestLoginIsToldInOtherWords(t *testing.T) {
+func TestRefusedLogin(t *testing.T) {
 	refused := fmt.Errorf("copy: %w", New(Denied, "wrong password").OfLogin())
 	if !errors.Is(refused, ErrLogin) || !Is(refused, Denied) || refused.Error() != "copy: wrong password" {
-		t.Errorf("%v is no refused login", refused)
+		t.Errorf("%v is not a refused login", refused)
 	}
 	if errors.Is(New(Denied, "no privilege"), ErrLogin) {
-		t.Error("every Denied is a refused login")
+		t.Error("an error of kind Denied without OfLogin is a refused login")
 	}
 }
 

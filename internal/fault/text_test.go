@@ -16,7 +16,7 @@ func TestLine(t *testing.T) {
 		"zero\u200bwidth":        "zero width",
 	} {
 		if got := Line(in); got != want {
-			t.Errorf("%q became %q, want %q", in, got, want)
+			t.Errorf("Line(%q) = %q, want %q", in, got, want)
 		}
 	}
 	long := Line(strings.Repeat("é", 10*MaxLine))
@@ -30,19 +30,19 @@ func FuzzLine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		got := Line(s)
 		if len(got) > MaxLine+len("…") || !utf8.ValidString(got) || strings.ContainsFunc(got, unicode.IsControl) {
-			t.Errorf("%q", got)
+			t.Errorf("Line(%q) = %q", s, got)
 		}
 	})
 }
 
-func TestQuotedWordsComeBackFromAShell(t *testing.T) {
+func TestQuotedWordsInAShell(t *testing.T) {
 	for _, word := range []string{"", "plain-1.0", "two words", "it's", `"$(id)" \ *`, "~", "a;b&c|d", "new\nline", "größe"} {
 		out, err := exec.Command("sh", "-c", "printf %s "+Quote(word)).Output()
 		if err != nil || string(out) != word {
-			t.Errorf("%q as %s: the shell reads %q, %v", word, Quote(word), out, err)
+			t.Errorf("%s in a shell is %q, want %q, error %v", Quote(word), out, word, err)
 		}
 	}
 	if got := Quote("/srv/vm"); got != "/srv/vm" {
-		t.Errorf("needless quotes: %s", got)
+		t.Errorf("unnecessary quotes: %s", got)
 	}
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// A plan of 10,000 VMs, told in batches of 500: how long it takes from Run to the first
-// transfer, and until all are queued. What is granted is held.
+// BenchmarkFirstTransferOf10000 lists 10,000 VMs in batches of 500. It measures the time from Run to the
+// first transfer, and until all VMs are queued. No transfer ends meanwhile.
 func BenchmarkFirstTransferOf10000(b *testing.B) {
 	var first, queued time.Duration
 	for range b.N {
-		r := newRig(b, nil)
-		m := newMover(b)
-		m.list = func(_ context.Context, _ fleetdb.Plan, tell func([]fleetdb.VM) error) error {
+		r := newTestFleet(b, nil)
+		m := newFakeMover(b)
+		m.list = func(_ context.Context, _ fleetdb.Plan, found func([]fleetdb.VM) error) error {
 			for vms := vmsOn(10_000, 8); len(vms) > 0; vms = vms[500:] {
-				if err := tell(vms[:500]); err != nil {
+				if err := found(vms[:500]); err != nil {
 					return err
 				}
 			}
@@ -26,42 +26,42 @@ func BenchmarkFirstTransferOf10000(b *testing.B) {
 		}
 		var once sync.Once
 		begun := make(chan struct{})
-		held, letGo := m.hold()
+		held, release := m.holdTransfers()
 		hold := m.move
 		m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 			once.Do(func() { close(begun) })
 			return hold(ctx, vm, d)
 		}
-		r.submit("wave")
+		r.submitPlan("wave")
 		began := time.Now()
-		n := r.start(r.config(m, "w1"))
+		n := r.startNode(r.nodeConfig(m, "w1"))
 		<-begun
 		first += time.Since(began)
-		r.wait("the listing", func() bool { return !r.plan("wave").Listed.IsZero() })
+		r.waitUntil("the listing", func() bool { return !r.getPlan("wave").Listed.IsZero() })
 		queued += time.Since(began)
 		for range 160 { // 8 hosts of 20
-			next(b, held)
+			receive(b, held)
 		}
 		n.end()
-		close(letGo)
+		close(release)
 	}
 	b.ReportMetric(first.Seconds()/float64(b.N), "s/first")
 	b.ReportMetric(queued.Seconds()/float64(b.N), "s/queued")
 	b.ReportMetric(0, "ns/op")
 }
 
-// What 1,000 cold VMs without a byte cost, from Run to the end.
+// BenchmarkOverheadOf1000 moves 1,000 cold VMs without data, and measures the time from Run to the end.
 func BenchmarkOverheadOf1000(b *testing.B) {
 	for range b.N {
-		r := newRig(b, nil)
-		m := newMover(b, vmsOn(1000, 8)...)
-		r.submit("wave")
+		r := newTestFleet(b, nil)
+		m := newFakeMover(b, vmsOn(1000, 8)...)
+		r.submitPlan("wave")
 		began := time.Now()
-		n := r.start(r.config(m, "w1"))
-		for r.plan("wave").State != fleetdb.PlanEnded {
+		n := r.startNode(r.nodeConfig(m, "w1"))
+		for r.getPlan("wave").State != fleetdb.PlanEnded {
 			time.Sleep(50 * time.Millisecond)
 		}
-		b.ReportMetric(time.Since(began).Seconds(), "ms/vm") // of 1,000
+		b.ReportMetric(time.Since(began).Seconds(), "ms/vm") // seconds for 1,000 VMs
 		n.end()
 	}
 	b.ReportMetric(0, "ns/op")

@@ -19,15 +19,15 @@ import (
 	"github.com/decamp/decamp/internal/sched"
 )
 
-// A child is a node in a process of its own, to be killed and frozen.
+// A child is a node in a separate process, which a test kills or suspends.
 
-// childEnv has the test binary be a child; what it is to do is its value.
+// childEnv is the environment variable that makes the test binary a child. Its value is a childConfig in JSON.
 const childEnv = "DECAMP_FLEET_TEST_CHILD"
 
 type childConfig struct {
 	URL    string
 	Name   string
-	Folder string // of the images, shared by all children
+	Folder string // folder of the images, shared by all children
 	VMs    int
 	TTL    time.Duration
 }
@@ -58,55 +58,55 @@ func (c childConfig) run() error {
 		time.Sleep(c.TTL / 10)
 	}
 	return New(Config{
-		Database: r, Mover: writer{c}, Schedule: true, Drive: true, TTL: c.TTL,
+		Database: r, Mover: imageMover{c}, Schedule: true, Drive: true, TTL: c.TTL,
 		Worker: fleetdb.Worker{Name: c.Name, Offers: map[string]string{"/srv": "shared"}, VMs: 10},
 	}).Run(ctx)
 }
 
-// pieces is of how many an image is made.
+// pieces is the number of lines in an image.
 const pieces = 20
 
-// A writer makes images: files of so many lines, each with its number and the epoch of who
-// wrote it, under a lock, published by a name that must not be there.
-type writer struct{ childConfig }
+// An imageMover writes images. An image is a file of lines, each with its number and the epoch of its
+// writer. A writer locks the file, and publishes it under a name that must not exist.
+type imageMover struct{ childConfig }
 
-func (writer) Admit(context.Context, fleetdb.Plan) error { return nil }
+func (imageMover) Admit(context.Context, fleetdb.Plan) error { return nil }
 
-func (w writer) List(_ context.Context, _ fleetdb.Plan, tell func([]fleetdb.VM) error) error {
+func (w imageMover) List(_ context.Context, _ fleetdb.Plan, found func([]fleetdb.VM) error) error {
 	for vms := vmsOn(w.VMs, 2); len(vms) > 0; vms = vms[min(10, len(vms)):] {
-		if err := tell(vms[:min(10, len(vms))]); err != nil {
+		if err := found(vms[:min(10, len(vms))]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w writer) Capacities(context.Context, fleetdb.Plan) (map[string]int64, error) {
+func (w imageMover) Capacities(context.Context, fleetdb.Plan) (map[string]int64, error) {
 	return map[string]int64{"host:*/vms": 6}, nil
 }
 
-func (w writer) Needs(vm fleetdb.VM, _ fleetdb.TransferKind) ([]sched.Need, time.Duration) {
+func (w imageMover) Needs(vm fleetdb.VM, _ fleetdb.TransferKind) ([]sched.Need, time.Duration) {
 	return []sched.Need{{Resource: "host:" + vm.Host + "/vms", Weight: 1}}, time.Second
 }
 
-func (w writer) SendCommand(fleetdb.VM, fleetdb.Command) error    { return nil }
-func (w writer) Undo(context.Context, fleetdb.VM) error           { return nil }
-func (w writer) Rehearse(fleetdb.VM, fleetdb.Rehearsal) error     { return nil }
-func (w writer) TakeBack(fleetdb.VM, string) error                { return nil }
-func (w writer) Hook(context.Context, fleetdb.Plan, string) error { return nil }
+func (w imageMover) SendCommand(fleetdb.VM, fleetdb.Command) error    { return nil }
+func (w imageMover) Undo(context.Context, fleetdb.VM) error           { return nil }
+func (w imageMover) Rehearse(fleetdb.VM, fleetdb.Rehearsal) error     { return nil }
+func (w imageMover) TakeBack(fleetdb.VM, string) error                { return nil }
+func (w imageMover) Hook(context.Context, fleetdb.Plan, string) error { return nil }
 
-func (w writer) Move(ctx context.Context, vm fleetdb.VM, d Driver) error {
+func (w imageMover) Move(ctx context.Context, vm fleetdb.VM, d Driver) error {
 	if err := d.Storage([]string{"shared"}); err != nil {
 		return err
 	}
-	back, err := d.RequestSlot(ctx, fleetdb.First, 0)
+	giveBack, err := d.RequestSlot(ctx, fleetdb.First, 0)
 	if err != nil {
 		return err
 	}
-	defer back()
+	defer giveBack()
 	done := filepath.Join(w.Folder, vm.VM+".done")
 	if _, err := os.Stat(done); err == nil {
-		return nil // it was published, and nobody could say so
+		return nil // published, but not recorded
 	}
 	f, err := os.OpenFile(filepath.Join(w.Folder, vm.VM), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -116,14 +116,14 @@ func (w writer) Move(ctx context.Context, vm fleetdb.VM, d Driver) error {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return fault.New(fault.Transient, "another process has the image of %s", vm.VM)
 	}
-	if err := w.write(ctx, f, d); err != nil {
+	if err := w.addPieces(ctx, f, d); err != nil {
 		return err
 	}
 	return os.Link(f.Name(), done)
 }
 
-// write adds what the image lacks.
-func (w writer) write(ctx context.Context, f *os.File, d Driver) error {
+// addPieces adds the missing lines to the image.
+func (w imageMover) addPieces(ctx context.Context, f *os.File, d Driver) error {
 	text, err := os.ReadFile(f.Name())
 	if err != nil {
 		return err
@@ -136,21 +136,21 @@ func (w writer) write(ctx context.Context, f *os.File, d Driver) error {
 			return err
 		}
 		d.Progress(fleetdb.Progress{Total: pieces, Done: int64(n + 1)})
-		time.Sleep(5 * time.Millisecond) // as a transfer takes its time
+		time.Sleep(5 * time.Millisecond) // the duration of a transfer
 	}
 	return nil
 }
 
-// children are processes over one database.
+// children are processes that use one database.
 type children struct {
-	t     *testing.T
-	of    childConfig
-	alive map[string]*exec.Cmd
+	t      *testing.T
+	config childConfig
+	alive  map[string]*exec.Cmd
 }
 
 func (c *children) start(name string) {
 	c.t.Helper()
-	cfg := c.of
+	cfg := c.config
 	cfg.Name = name
 	text, err := json.Marshal(cfg)
 	if err != nil {
@@ -172,11 +172,11 @@ func (c *children) signal(name string, s syscall.Signal) {
 	}
 }
 
-// kill is kill -9.
+// kill kills a child by SIGKILL.
 func (c *children) kill(name string) {
 	c.t.Helper()
 	c.signal(name, syscall.SIGKILL)
-	_ = c.alive[name].Wait() // it was killed
+	_ = c.alive[name].Wait() // always an error after the kill
 	delete(c.alive, name)
 }
 
@@ -186,12 +186,11 @@ func (c *children) killAll() {
 	}
 }
 
-// check holds the images against what they must be: each piece once, in order, by epochs that
-// only grow.
-func (c *children) check() {
+// checkImages checks that each image has each line once and in order, and that the epochs do not decrease.
+func (c *children) checkImages() {
 	c.t.Helper()
-	for i := range c.of.VMs {
-		name := filepath.Join(c.of.Folder, fmt.Sprintf("vm-%d.done", i+1))
+	for i := range c.config.VMs {
+		name := filepath.Join(c.config.Folder, fmt.Sprintf("vm-%d.done", i+1))
 		text, err := os.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			c.t.Errorf("vm-%d was not published", i+1)
@@ -202,7 +201,7 @@ func (c *children) check() {
 			var piece int
 			var epoch int64
 			if _, err := fmt.Sscanf(line, "%d %d", &piece, &epoch); err != nil || piece != n || epoch < last || n >= pieces {
-				c.t.Errorf("line %d of %s is %q, behind epoch %d", n+1, name, line, last)
+				c.t.Errorf("line %d of %s is %q after epoch %d", n+1, name, line, last)
 				break
 			}
 			last = epoch

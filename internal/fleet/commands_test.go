@@ -12,108 +12,108 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// hold makes transfers last until they are let go; it tells of each that it holds.
-func (m *mover) hold() (held chan string, letGo chan struct{}) {
-	held, letGo = make(chan string, 1000), make(chan struct{})
+// holdTransfers makes transfers last until release is closed. held receives the reference of each VM that transfers.
+func (m *fakeMover) holdTransfers() (held chan string, release chan struct{}) {
+	held, release = make(chan string, 1000), make(chan struct{})
 	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		if err := d.Storage([]string{"disk-dir:/srv/vm"}); err != nil {
 			return err
 		}
-		back, err := d.RequestSlot(ctx, fleetdb.First, time.Minute)
+		giveBack, err := d.RequestSlot(ctx, fleetdb.First, time.Minute)
 		if err != nil {
 			return err
 		}
-		defer back()
-		m.busy(vm.Host, 1)
-		defer m.busy(vm.Host, -1)
+		defer giveBack()
+		m.addTransfers(vm.Host, 1)
+		defer m.addTransfers(vm.Host, -1)
 		held <- vm.VM
 		select {
-		case <-letGo:
+		case <-release:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	return held, letGo
+	return held, release
 }
 
-// next returns what a channel has within the patience.
-func next[T any](t testing.TB, from <-chan T) (v T) {
+// receive returns the next value of a channel. It fails the test after waitTimeout.
+func receive[T any](t testing.TB, from <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-from:
-	case <-time.After(patience):
-		t.Fatal("waited in vain")
+	case <-time.After(waitTimeout):
+		t.Fatal("timeout while waiting for a value")
 	}
 	return v
 }
 
 func TestCancelStopsAndUndoes(t *testing.T) {
-	r := newRig(t, nil)
-	m := newMover(t, vmsOn(6, 1)...)
+	r := newTestFleet(t, nil)
+	m := newFakeMover(t, vmsOn(6, 1)...)
 	m.caps = map[string]int64{"host:*/vms": 2}
-	held, letGo := m.hold()
-	r.submit("wave")
-	r.start(r.config(m, "w1"))
-	first := next(t, held)
-	next(t, held)
-	r.order("wave/"+first, fleetdb.Cancel)
-	r.wait("it to be canceled", func() bool { return r.vm("wave", first).State == fleetdb.Canceled })
+	held, release := m.holdTransfers()
+	r.submitPlan("wave")
+	r.startNode(r.nodeConfig(m, "w1"))
+	first := receive(t, held)
+	receive(t, held)
+	r.sendCommand("wave/"+first, fleetdb.Cancel)
+	r.waitUntil("the VM to be canceled", func() bool { return r.getVM("wave", first).State == fleetdb.Canceled })
 	if n := m.undone[fleetdb.Key{Plan: "wave", VM: first}]; n != 1 {
-		t.Errorf("undone %d times", n)
+		t.Errorf("%s was undone %d times, want 1", first, n)
 	}
-	next(t, held) // its slot is another's now
-	r.order("wave", fleetdb.Rollback)
+	receive(t, held) // another VM gets its slot
+	r.sendCommand("wave", fleetdb.Rollback)
 	p := r.waitEnded("wave")
 	if p.Counts[fleetdb.Canceled] != 6 {
-		t.Fatalf("ended with %v", p.Counts)
+		t.Fatalf("the plan ended with %v", p.Counts)
 	}
 	if len(m.undone) != 3 {
-		t.Errorf("%d VMs were undone, and 3 begun", len(m.undone))
+		t.Errorf("%d VMs were undone, want the 3 that were started", len(m.undone))
 	}
-	close(letGo)
-	r.order("wave", fleetdb.Retry)
-	r.waitFor("wave", fleetdb.Done, 6)
+	close(release)
+	r.sendCommand("wave", fleetdb.Retry)
+	r.waitForVMs("wave", fleetdb.Done, 6)
 }
 
-// What is left of a failed VM is undone, too; and an undo that fails is tried again.
+// The cancellation of a failed VM also undoes it. An undo that fails is tried again.
 func TestCancelOfAFailedVMUndoesIt(t *testing.T) {
-	r := newRig(t, newClock())
-	m := newMover(t, vmsOn(1, 1)...)
+	r := newTestFleet(t, newFakeClock())
+	m := newFakeMover(t, vmsOn(1, 1)...)
 	m.move = func(_ context.Context, _ fleetdb.VM, d Driver) error {
 		if err := d.Storage([]string{"disk-dir:/srv/vm"}); err != nil {
 			return err
 		}
-		return errBroken
+		return errCorrupt
 	}
 	var undos atomic.Int32
 	m.undo = func(context.Context, fleetdb.VM) error {
 		if undos.Add(1) < 3 {
-			return errAway
+			return errUnreachable
 		}
 		return nil
 	}
-	r.submit("wave")
-	r.start(r.config(m, "w1"))
+	r.submitPlan("wave")
+	r.startNode(r.nodeConfig(m, "w1"))
 	r.waitEnded("wave")
-	r.order("wave/vm-1", fleetdb.Cancel)
-	r.wait("it to be canceled", func() bool {
-		r.clock.add(10 * time.Second)
-		return r.vm("wave", "vm-1").State == fleetdb.Canceled
+	r.sendCommand("wave/vm-1", fleetdb.Cancel)
+	r.waitUntil("the VM to be canceled", func() bool {
+		r.clock.advance(10 * time.Second)
+		return r.getVM("wave", "vm-1").State == fleetdb.Canceled
 	})
 	if n := undos.Load(); n != 3 {
-		t.Errorf("%d undos", n)
+		t.Errorf("%d undos, want 3", n)
 	}
-	if v := r.vm("wave", "vm-1"); len(v.Storage) > 0 {
-		t.Errorf("its images are still on record: %v", v.Storage)
+	if v := r.getVM("wave", "vm-1"); len(v.Storage) > 0 {
+		t.Errorf("the images of the canceled VM are still recorded: %v", v.Storage)
 	}
 }
 
-// A withdrawal that is refused leaves a failed VM that names the order. Retry then finds it published, and
-// a second withdrawal removes it.
+// A VM fails if its withdrawal is refused, and its failure names the command. A retry finds it published, and a second
+// withdrawal removes it.
 func TestRefusedWithdrawal(t *testing.T) {
-	r := newRig(t, newClock())
-	m := newMover(t, vmsOn(1, 1)...)
+	r := newTestFleet(t, newFakeClock())
+	m := newFakeMover(t, vmsOn(1, 1)...)
 	m.move = func(_ context.Context, _ fleetdb.VM, d Driver) error { return d.Storage([]string{"disk-dir:/srv/vm"}) }
 	var runs atomic.Bool
 	runs.Store(true)
@@ -124,68 +124,68 @@ func TestRefusedWithdrawal(t *testing.T) {
 		return nil
 	}
 	state := func(want fleetdb.State) fleetdb.VM {
-		r.wait(string(want), func() bool { return r.vm("wave", "vm-1").State == want })
-		return r.vm("wave", "vm-1")
+		r.waitUntil(string(want), func() bool { return r.getVM("wave", "vm-1").State == want })
+		return r.getVM("wave", "vm-1")
 	}
-	r.submit("wave")
-	r.start(r.config(m, "w1"))
+	r.submitPlan("wave")
+	r.startNode(r.nodeConfig(m, "w1"))
 	r.waitEnded("wave")
 
-	r.order("wave/vm-1", fleetdb.Withdraw)
+	r.sendCommand("wave/vm-1", fleetdb.Withdraw)
 	if f := state(fleetdb.Failed).Failure; f == nil || f.Text != "withdraw the published VM: the image is in use" || f.Hint != "shut the VM down first" {
 		t.Errorf("the failure is %+v", f)
 	}
-	r.order("wave/vm-1", fleetdb.Retry)
+	r.sendCommand("wave/vm-1", fleetdb.Retry)
 	if v := state(fleetdb.Done); v.Failure != nil {
 		t.Errorf("after retry: %+v", v.Failure)
 	}
 	runs.Store(false)
-	r.order("wave/vm-1", fleetdb.Withdraw)
+	r.sendCommand("wave/vm-1", fleetdb.Withdraw)
 	state(fleetdb.Canceled)
 }
 
-func TestPausedPlanBeginsNothingAndOthersGoOn(t *testing.T) {
-	r := newRig(t, nil)
-	m := newMover(t, vmsOn(4, 1)...)
-	r.submit("later")
-	r.order("later", fleetdb.Pause)
-	r.submit("now")
-	r.start(r.config(m, "w1"))
+func TestPausedPlanWaitsWhileOthersContinue(t *testing.T) {
+	r := newTestFleet(t, nil)
+	m := newFakeMover(t, vmsOn(4, 1)...)
+	r.submitPlan("later")
+	r.sendCommand("later", fleetdb.Pause)
+	r.submitPlan("now")
+	r.startNode(r.nodeConfig(m, "w1"))
 	r.waitEnded("now")
-	if p := r.plan("later"); p.Counts[fleetdb.Queued] != 4 {
+	if p := r.getPlan("later"); p.Counts[fleetdb.Queued] != 4 {
 		t.Errorf("the paused plan has %v", p.Counts)
 	}
-	r.order("later/vm-2", fleetdb.Pause)
-	r.order("later", fleetdb.GoOn)
-	r.waitFor("later", fleetdb.Done, 3)
-	if v := r.vm("later", "vm-2"); v.State != fleetdb.Queued {
+	r.sendCommand("later/vm-2", fleetdb.Pause)
+	r.sendCommand("later", fleetdb.GoOn)
+	r.waitForVMs("later", fleetdb.Done, 3)
+	if v := r.getVM("later", "vm-2"); v.State != fleetdb.Queued {
 		t.Errorf("the paused VM is %s", v.State)
 	}
-	r.order("later/vm-2", fleetdb.GoOn)
+	r.sendCommand("later/vm-2", fleetdb.GoOn)
 	r.waitEnded("later")
 }
 
-// A warm VM holds its slot for exactly its transfers: between rounds and while it waits for
-// its cutover others have it. MTV-1543: warm VMs beyond the limit did not start until others
-// were cut over; MTV-6021: the slot was held through the conversion.
-func TestWarmVMsHoldNothingBetweenRounds(t *testing.T) {
-	r := newRig(t, nil)
+// A warm VM has a slot only during its transfers. Other VMs get the slot between its rounds and while it waits for its
+// cutover. MTV-1543: warm VMs beyond the limit did not start until others were cut over. MTV-6021: a VM kept its slot
+// during the conversion.
+func TestWarmVMsReleaseSlotsBetweenRounds(t *testing.T) {
+	r := newTestFleet(t, nil)
 	vms := vmsOn(20, 1)
 	for i := range vms {
 		vms[i].Warm = true
 	}
-	m := newMover(t, vms...)
+	m := newFakeMover(t, vms...)
 	m.caps = map[string]int64{"host:*/vms": 2}
 	cut := make(chan struct{})
 	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		round := func(s fleetdb.TransferKind) error {
-			back, err := d.RequestSlot(ctx, s, time.Minute)
+			giveBack, err := d.RequestSlot(ctx, s, time.Minute)
 			if err != nil {
 				return err
 			}
-			defer back()
-			m.busy(vm.Host, 1)
-			defer m.busy(vm.Host, -1)
+			defer giveBack()
+			m.addTransfers(vm.Host, 1)
+			defer m.addTransfers(vm.Host, -1)
 			return nil
 		}
 		for _, s := range []fleetdb.TransferKind{fleetdb.First, fleetdb.Again} {
@@ -201,33 +201,33 @@ func TestWarmVMsHoldNothingBetweenRounds(t *testing.T) {
 		}
 		return round(fleetdb.Cutover)
 	}
-	r.submit("wave")
-	r.start(r.config(m, "w1"))
-	r.wait("all to wait for their cutover", func() bool {
+	r.submitPlan("wave")
+	r.startNode(r.nodeConfig(m, "w1"))
+	r.waitUntil("all VMs to wait for their cutover", func() bool {
 		waiting := 0
-		for v := range r.each("wave") {
+		for v := range r.allVMs("wave") {
 			if v.WaitReason != "" && !v.Granted {
 				waiting++
 			}
 		}
 		return waiting == 20
 	})
-	r.order("wave", fleetdb.CutOver)
-	r.wait("all to be told", func() bool {
+	r.sendCommand("wave", fleetdb.CutOver)
+	r.waitUntil("all VMs to get the command", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return len(slices.DeleteFunc(slices.Clone(m.orders), func(o fleetdb.Command) bool { return o != fleetdb.CutOver })) == 20
+		return len(slices.DeleteFunc(slices.Clone(m.commands), func(o fleetdb.Command) bool { return o != fleetdb.CutOver })) == 20
 	})
 	close(cut)
 	r.waitEnded("wave")
-	if most := m.most["esx1"]; most > 2 {
-		t.Errorf("%d transfers at a time, of 2", most)
+	if most := m.maxPerHost["esx1"]; most > 2 {
+		t.Errorf("%d concurrent transfers, want at most 2", most)
 	}
 }
 
-func TestHooksAreBegunOnce(t *testing.T) {
-	r := newRig(t, newClock())
-	m := newMover(t, vmsOn(2, 1)...)
+func TestHooksStartOnce(t *testing.T) {
+	r := newTestFleet(t, newFakeClock())
+	m := newFakeMover(t, vmsOn(2, 1)...)
 	var right atomic.Bool
 	begun := make(chan struct{}, 10)
 	m.hook = func(ctx context.Context, _ fleetdb.Plan, when string) error {
@@ -235,86 +235,86 @@ func TestHooksAreBegunOnce(t *testing.T) {
 		switch {
 		case right.Load():
 			return nil
-		case len(m.hooks) == 1: // the process ends under it
+		case len(m.hooks) == 1: // the process ends while the hook runs
 			<-ctx.Done()
 			return ctx.Err()
 		}
-		return errPlain
+		return errOther
 	}
-	r.submit("wave")
-	n := r.start(r.config(m, "w1"))
-	next(t, begun)
+	r.submitPlan("wave")
+	n := r.startNode(r.nodeConfig(m, "w1"))
+	receive(t, begun)
 	n.end()
-	r.start(r.config(m, "w1"))
-	says := func(part string) func() bool {
+	r.startNode(r.nodeConfig(m, "w1"))
+	failureContains := func(part string) func() bool {
 		return func() bool {
-			f := r.plan("wave").Failure
+			f := r.getPlan("wave").Failure
 			return f != nil && strings.Contains(f.Text, part)
 		}
 	}
-	r.wait("the plan to say that the hook was cut off", says("was interrupted"))
-	r.order("wave", fleetdb.GoOn)
-	r.wait("the plan to say that the hook failed", says(errPlain.Error()))
-	if n := r.plan("wave").Counts[fleetdb.Done]; n > 0 {
-		t.Errorf("%d VMs were moved behind a hook that failed", n)
+	r.waitUntil("the plan to report the interrupted hook", failureContains("was interrupted"))
+	r.sendCommand("wave", fleetdb.GoOn)
+	r.waitUntil("the plan to report the failed hook", failureContains(errOther.Error()))
+	if n := r.getPlan("wave").Counts[fleetdb.Done]; n > 0 {
+		t.Errorf("%d VMs were moved after a failed hook, want 0", n)
 	}
 	right.Store(true)
-	r.order("wave", fleetdb.GoOn)
+	r.sendCommand("wave", fleetdb.GoOn)
 	if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != 2 {
-		t.Errorf("ended with %v", p.Counts)
+		t.Errorf("the plan ended with %v", p.Counts)
 	}
 	if want := []string{preHook, preHook, preHook, postHook}; !slices.Equal(m.hooks, want) {
 		t.Errorf("hooks %v, want %v", m.hooks, want)
 	}
 }
 
-func TestListingIsTriedAgain(t *testing.T) {
-	r := newRig(t, newClock())
-	m := newMover(t)
+func TestListingIsRetried(t *testing.T) {
+	r := newTestFleet(t, newFakeClock())
+	m := newFakeMover(t)
 	tries := 0
-	m.list = func(_ context.Context, _ fleetdb.Plan, tell func([]fleetdb.VM) error) error {
+	m.list = func(_ context.Context, _ fleetdb.Plan, found func([]fleetdb.VM) error) error {
 		tries++
 		vms := vmsOn(6, 1)
-		if tries < 3 { // part of it comes, and stays
-			if err := tell(vms[:tries]); err != nil {
+		if tries < 3 { // lists some VMs, which are kept
+			if err := found(vms[:tries]); err != nil {
 				return err
 			}
-			return errAway
+			return errUnreachable
 		}
-		return tell(vms[2:]) // two of those that were found are gone meanwhile
+		return found(vms[2:]) // the first two VMs have disappeared
 	}
-	r.submit("wave")
-	r.start(r.config(m, "w1"))
-	r.wait("the end", func() bool {
-		if f := r.plan("wave").Failure; f != nil {
-			r.clock.add(time.Minute)
+	r.submitPlan("wave")
+	r.startNode(r.nodeConfig(m, "w1"))
+	r.waitUntil("the end of the plan", func() bool {
+		if f := r.getPlan("wave").Failure; f != nil {
+			r.clock.advance(time.Minute)
 		}
-		return r.plan("wave").State.IsFinal()
+		return r.getPlan("wave").State.IsFinal()
 	})
-	if p := r.plan("wave"); p.Counts[fleetdb.Done] != 6 || p.Failure != nil {
-		t.Errorf("ended with %v, %v", p.Counts, p.Failure)
+	if p := r.getPlan("wave"); p.Counts[fleetdb.Done] != 6 || p.Failure != nil {
+		t.Errorf("the plan ended with %v and failure %v", p.Counts, p.Failure)
 	}
 }
 
-func TestPlanThatCannotBeListedEnds(t *testing.T) {
-	r := newRig(t, nil)
-	m := newMover(t)
+func TestPlanEndsIfListingFails(t *testing.T) {
+	r := newTestFleet(t, nil)
+	m := newFakeMover(t)
 	m.list = func(context.Context, fleetdb.Plan, func([]fleetdb.VM) error) error {
 		return fault.New(fault.NotFound, "VM db9 is not there")
 	}
-	r.submit("wave")
-	r.start(r.config(m, "w1"))
+	r.submitPlan("wave")
+	r.startNode(r.nodeConfig(m, "w1"))
 	if p := r.waitEnded("wave"); p.State != fleetdb.PlanFailed || p.Failure.Kind != "not-found" {
-		t.Errorf("ended with %+v", p.Failure)
+		t.Errorf("the plan ended with failure %+v", p.Failure)
 	}
 	m.list = nil
 	m.vms = vmsOn(2, 1)
-	r.order("wave", fleetdb.Retry)
-	r.waitFor("wave", fleetdb.Done, 2)
+	r.sendCommand("wave", fleetdb.Retry)
+	r.waitForVMs("wave", fleetdb.Done, 2)
 }
 
-// each ranges over the VMs of a plan.
-func (r *rig) each(plan string) func(func(fleetdb.VM) bool) {
+// allVMs returns an iterator over the VMs of a plan.
+func (r *testFleet) allVMs(plan string) func(func(fleetdb.VM) bool) {
 	all, err := r.db.VMs.List(r.Context(), fleetdb.Query{Plan: plan})
 	if err != nil {
 		r.Fatal(err)
@@ -328,39 +328,39 @@ func (r *rig) each(plan string) func(func(fleetdb.VM) bool) {
 	}
 }
 
-// A plan that is canceled before its VMs were found moved nothing: it has failed, whether its source
-// refused connections or never answered.
-func TestPlanWhoseSourceNeverAnsweredFails(t *testing.T) {
+// A plan that is canceled before its VMs were found has failed, whether its source refused connections or never
+// answered.
+func TestCanceledPlanWithoutListedVMsFails(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		list func(ctx context.Context) error
 		kind string
 	}{
-		{"refused", func(context.Context) error { return errAway }, "unreachable"},
+		{"refused", func(context.Context) error { return errUnreachable }, "unreachable"},
 		{"silent", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, "canceled"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, newClock())
-			m := newMover(t)
-			asked := make(chan struct{}, 10)
+			r := newTestFleet(t, newFakeClock())
+			m := newFakeMover(t)
+			listing := make(chan struct{}, 10)
 			m.list = func(ctx context.Context, _ fleetdb.Plan, _ func([]fleetdb.VM) error) error {
-				asked <- struct{}{}
+				listing <- struct{}{}
 				return c.list(ctx)
 			}
-			r.submit("wave")
-			r.start(r.config(m, "w1"))
-			next(t, asked)
+			r.submitPlan("wave")
+			r.startNode(r.nodeConfig(m, "w1"))
+			receive(t, listing)
 			if c.kind == "unreachable" {
-				r.wait("the plan to report the source", func() bool { return r.plan("wave").Failure != nil })
+				r.waitUntil("the plan to report the source", func() bool { return r.getPlan("wave").Failure != nil })
 			}
-			r.order("wave", fleetdb.Cancel)
+			r.sendCommand("wave", fleetdb.Cancel)
 			p := r.waitEnded("wave")
 			if p.State != fleetdb.PlanFailed || p.Failure == nil || p.Failure.Kind != c.kind || p.Failure.Hint == "" && c.kind == "canceled" {
 				t.Errorf("ended as %s with %+v", p.State, p.Failure)
 			}
 			m.list, m.vms = nil, vmsOn(2, 1)
-			r.order("wave", fleetdb.Retry)
-			r.waitFor("wave", fleetdb.Done, 2)
+			r.sendCommand("wave", fleetdb.Retry)
+			r.waitForVMs("wave", fleetdb.Done, 2)
 			if p := r.waitEnded("wave"); p.State != fleetdb.PlanEnded || p.Failure != nil {
 				t.Errorf("retried, it ended as %s with %+v", p.State, p.Failure)
 			}
@@ -370,26 +370,26 @@ func TestPlanWhoseSourceNeverAnsweredFails(t *testing.T) {
 
 // A plan whose hook before the first VM failed ends as failed when it is canceled, without the hook
 // after the last VM. A retry runs the hook again.
-func TestPlanWhoseHookFailedCanBeCanceled(t *testing.T) {
-	r := newRig(t, newClock())
-	m := newMover(t, vmsOn(2, 1)...)
+func TestPlanWithFailedHookCanBeCanceled(t *testing.T) {
+	r := newTestFleet(t, newFakeClock())
+	m := newFakeMover(t, vmsOn(2, 1)...)
 	var right atomic.Bool
 	m.hook = func(context.Context, fleetdb.Plan, string) error {
 		if right.Load() {
 			return nil
 		}
-		return errPlain
+		return errOther
 	}
-	r.submit("wave")
-	r.start(r.config(m, "w1"))
-	r.wait("the plan to report its hook", func() bool { return r.plan("wave").Failure != nil })
-	r.order("wave", fleetdb.Cancel)
+	r.submitPlan("wave")
+	r.startNode(r.nodeConfig(m, "w1"))
+	r.waitUntil("the plan to report its hook", func() bool { return r.getPlan("wave").Failure != nil })
+	r.sendCommand("wave", fleetdb.Cancel)
 	if p := r.waitEnded("wave"); p.State != fleetdb.PlanFailed || !strings.Contains(p.Failure.Text, "pre hook") {
 		t.Errorf("ended as %s with %+v", p.State, p.Failure)
 	}
 	right.Store(true)
-	r.order("wave", fleetdb.Retry)
-	r.waitFor("wave", fleetdb.Done, 2)
+	r.sendCommand("wave", fleetdb.Retry)
+	r.waitForVMs("wave", fleetdb.Done, 2)
 	if p := r.waitEnded("wave"); p.State != fleetdb.PlanEnded {
 		t.Errorf("retried, it ended as %s with %+v", p.State, p.Failure)
 	}

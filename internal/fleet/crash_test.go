@@ -13,44 +13,44 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// crashRig is a rig whose nodes are processes.
-func crashRig(t *testing.T, url string, vms int) (*rig, *children) {
-	r := newRig(t, nil)
+// newCrashTest returns a fleet whose nodes are child processes. The database is a SQLite file if url is empty.
+func newCrashTest(t *testing.T, url string, vms int) (*testFleet, *children) {
+	r := newTestFleet(t, nil)
 	if url != "" {
 		r.url = url
-		r.db = r.open()
+		r.db = r.openDatabase()
 		r.ctl = Control{r.db}
 	}
-	c := &children{t: t, of: childConfig{URL: r.url, Folder: t.TempDir(), VMs: vms, TTL: short}, alive: map[string]*exec.Cmd{}}
+	c := &children{t: t, config: childConfig{URL: r.url, Folder: t.TempDir(), VMs: vms, TTL: shortTTL}, alive: map[string]*exec.Cmd{}}
 	t.Cleanup(c.killAll)
-	r.submit("wave")
+	r.submitPlan("wave")
 	return r, c
 }
 
-// done is how many VMs of the plan are.
-func (r *rig) done() int { return r.plan("wave").Counts[fleetdb.Done] }
+// doneVMs returns the number of VMs that are done.
+func (r *testFleet) doneVMs() int { return r.getPlan("wave").Counts[fleetdb.Done] }
 
-// A process that has everything, on one file, is killed again and again.
-func TestProcessIsKilledAgainAndAgain(t *testing.T) {
+// A process that is worker and scheduler on a SQLite file is killed several times. All VMs are moved.
+func TestProcessIsKilledRepeatedly(t *testing.T) {
 	const vms, kills = 60, 5
-	r, c := crashRig(t, "", vms)
+	r, c := newCrashTest(t, "", vms)
 	rng := rand.New(rand.NewPCG(7, 7))
 	for kill := range kills {
 		c.start("w1")
-		goal := r.done() + 1 + rng.IntN(vms/kills)
-		r.wait(fmt.Sprintf("%d VMs before kill %d", goal, kill+1), func() bool { return r.done() >= min(goal, vms) })
+		goal := r.doneVMs() + 1 + rng.IntN(vms/kills)
+		r.waitUntil(fmt.Sprintf("%d VMs before kill %d", goal, kill+1), func() bool { return r.doneVMs() >= min(goal, vms) })
 		c.kill("w1")
 	}
 	c.start("w1")
-	r.allDone(vms)
-	c.check()
+	r.waitAllDone(vms)
+	c.checkImages()
 }
 
-// allDone waits for the end of the plan, which all VMs must have reached well.
-func (r *rig) allDone(vms int) {
+// waitAllDone waits for the end of the plan, and fails the test if a VM is not done.
+func (r *testFleet) waitAllDone(vms int) {
 	r.Helper()
 	if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != vms {
-		for v := range r.each("wave") {
+		for v := range r.allVMs("wave") {
 			if v.State != fleetdb.Done {
 				r.Errorf("%s is %s: %v", v.VM, v.State, v.Failure)
 			}
@@ -58,14 +58,14 @@ func (r *rig) allDone(vms int) {
 	}
 }
 
-// Three processes over one PostgreSQL are killed, and frozen for longer than their leases, in
-// turns. Each VM is driven by one at a time, and all end well.
+// Three processes with one PostgreSQL are killed, or suspended for longer than their leases. One process
+// at a time drives a VM, and all VMs are moved.
 func TestProcessesAreKilledAndFrozen(t *testing.T) {
 	vms, events := 45, 4
 	if lane.Slow {
 		vms, events = 90, 8
 	}
-	r, c := crashRig(t, postgres.Start(t).URL(), vms)
+	r, c := newCrashTest(t, postgres.Start(t).URL(), vms)
 	names := []string{"w1", "w2", "w3"}
 	for _, name := range names {
 		c.start(name)
@@ -73,15 +73,15 @@ func TestProcessesAreKilledAndFrozen(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 11))
 	for range events {
 		name := names[rng.IntN(len(names))]
-		goal := min(r.done()+1+rng.IntN(vms/events), vms)
-		r.wait("some more", func() bool { return r.done() >= goal })
+		goal := min(r.doneVMs()+1+rng.IntN(vms/events), vms)
+		r.waitUntil("more VMs to be done", func() bool { return r.doneVMs() >= goal })
 		if rng.IntN(2) == 0 {
 			c.kill(name)
 			c.start(name)
 			continue
 		}
 		c.signal(name, syscall.SIGSTOP)
-		r.wait("its lease to be over", func() bool {
+		r.waitUntil("the lease to expire", func() bool {
 			for _, w := range r.workers() {
 				if w.Name == name && w.Alive {
 					return false
@@ -91,31 +91,30 @@ func TestProcessesAreKilledAndFrozen(t *testing.T) {
 		})
 		c.signal(name, syscall.SIGCONT)
 	}
-	r.allDone(vms)
-	c.check()
+	r.waitAllDone(vms)
+	c.checkImages()
 }
 
-// The database is stopped and comes back: everything waits, nothing fails, and nothing counts
-// as an attempt.
-func TestDatabaseIsAwayForAWhile(t *testing.T) {
+// The database is stopped and started again. All VMs wait meanwhile: none fails, and no attempt is counted.
+func TestPlanContinuesAfterDatabaseOutage(t *testing.T) {
 	const vms = 40
 	server := postgres.Start(t)
-	r, c := crashRig(t, server.URL(), vms)
+	r, c := newCrashTest(t, server.URL(), vms)
 	c.start("w1")
 	c.start("w2")
-	r.wait("the beginning", func() bool { return r.done() >= vms/4 })
+	r.waitUntil("the first quarter of the VMs", func() bool { return r.doneVMs() >= vms/4 })
 	server.Stop()
-	time.Sleep(2 * short) // for longer than their leases: there is nobody to ask
+	time.Sleep(2 * shortTTL) // longer than their leases
 	server.Restart()
-	r.wait("more", func() bool { return r.done() >= vms/2 })
+	r.waitUntil("half of the VMs", func() bool { return r.doneVMs() >= vms/2 })
 	server.Suspend()
-	time.Sleep(2 * short)
+	time.Sleep(2 * shortTTL)
 	server.Continue()
-	r.allDone(vms)
-	for v := range r.each("wave") {
+	r.waitAllDone(vms)
+	for v := range r.allVMs("wave") {
 		if v.Attempts != 0 {
-			t.Errorf("%s counts %d attempts: %+v", v.VM, v.Attempts, v.Failure)
+			t.Errorf("%s has %d failed attempts, want 0: %+v", v.VM, v.Attempts, v.Failure)
 		}
 	}
-	c.check()
+	c.checkImages()
 }

@@ -9,18 +9,18 @@ import (
 )
 
 func TestPlanRunsToItsEnd(t *testing.T) {
-	r := newRig(t, nil)
-	m := newMover(t, vmsOn(60, 3)...)
+	r := newTestFleet(t, nil)
+	m := newFakeMover(t, vmsOn(60, 3)...)
 	m.caps = map[string]int64{"host:*/vms": 4, "host:esx2/vms": 2}
-	r.submit("wave")
-	r.start(r.config(m, "w1"))
+	r.submitPlan("wave")
+	r.startNode(r.nodeConfig(m, "w1"))
 	p := r.waitEnded("wave")
 	if p.Counts[fleetdb.Done] != 60 || p.Failure != nil || p.Listed.IsZero() {
-		t.Errorf("ended as %+v", p)
+		t.Errorf("the plan ended as %+v", p)
 	}
 	for host, most := range map[string]int{"esx1": 4, "esx2": 2, "esx3": 4} {
-		if got := m.most[host]; got > most || got == 0 {
-			t.Errorf("%d transfers at a time on %s, of %d", got, host, most)
+		if got := m.maxPerHost[host]; got > most || got == 0 {
+			t.Errorf("%d concurrent transfers on %s, want 1 to %d", got, host, most)
 		}
 	}
 	if want := []string{preHook, postHook}; !reflect.DeepEqual(m.hooks, want) {
@@ -33,14 +33,14 @@ func TestPlanRunsToItsEnd(t *testing.T) {
 	}
 }
 
-// The first transfers begin while the rest is still being found.
+// The first transfers begin while the other VMs are still being listed.
 func TestFirstTransfersDoNotWaitForTheListing(t *testing.T) {
-	r := newRig(t, nil)
-	m := newMover(t)
+	r := newTestFleet(t, nil)
+	m := newFakeMover(t)
 	more := make(chan struct{})
-	m.list = func(ctx context.Context, p fleetdb.Plan, tell func([]fleetdb.VM) error) error {
+	m.list = func(ctx context.Context, p fleetdb.Plan, found func([]fleetdb.VM) error) error {
 		vms := vmsOn(20, 2)
-		if err := tell(vms[:5]); err != nil {
+		if err := found(vms[:5]); err != nil {
 			return err
 		}
 		select {
@@ -48,16 +48,16 @@ func TestFirstTransfersDoNotWaitForTheListing(t *testing.T) {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		return tell(vms[5:])
+		return found(vms[5:])
 	}
-	r.submit("wave")
-	r.start(r.config(m, "w1"))
-	r.waitFor("wave", fleetdb.Done, 5)
-	if p := r.plan("wave"); p.State != fleetdb.PlanListing {
-		t.Errorf("the plan is %s while it is listed", p.State)
+	r.submitPlan("wave")
+	r.startNode(r.nodeConfig(m, "w1"))
+	r.waitForVMs("wave", fleetdb.Done, 5)
+	if p := r.getPlan("wave"); p.State != fleetdb.PlanListing {
+		t.Errorf("the plan is %s while it is listed, want %s", p.State, fleetdb.PlanListing)
 	}
 	close(more)
 	if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != 20 {
-		t.Errorf("ended with %v", p.Counts)
+		t.Errorf("the plan ended with %v", p.Counts)
 	}
 }

@@ -10,59 +10,59 @@ import (
 	"github.com/decamp/decamp/internal/sched"
 )
 
-// The published troubles of Forklift's scheduler, as they would look in a whole fleet: those
-// of warm VMs are in orders_test.go, that of splitting plans in simulate_test.go.
+// These tests reproduce published problems of Forklift's scheduler in a whole fleet. Those of warm VMs are in
+// commands_test.go, and the one of split plans is in simulate_test.go.
 
-// needing is a mover whose VMs need what a test says.
-type needing struct {
-	*mover
-	of func(fleetdb.VM) []sched.Need
+// A needsMover is a fakeMover whose test defines the needs of the VMs.
+type needsMover struct {
+	*fakeMover
+	needs func(fleetdb.VM) []sched.Need
 }
 
-func (n needing) Needs(vm fleetdb.VM, _ fleetdb.TransferKind) ([]sched.Need, time.Duration) {
-	return n.of(vm), time.Minute
+func (n needsMover) Needs(vm fleetdb.VM, _ fleetdb.TransferKind) ([]sched.Need, time.Duration) {
+	return n.needs(vm), time.Minute
 }
 
-// MTV-1573: a VM with more disks than the limit was never scheduled. It goes alone.
-func TestVMWithMoreDisksThanTheLimitGoes(t *testing.T) {
-	r := newRig(t, nil)
+// A VM with more disks than the limit is moved while no other VM of the host is. In MTV-1573 it was never scheduled.
+func TestVMWithMoreDisksThanTheLimitIsMoved(t *testing.T) {
+	r := newTestFleet(t, nil)
 	vms := vmsOn(30, 1)
 	vms[15].Disks = 50
-	m := newMover(t, vms...)
+	m := newFakeMover(t, vms...)
 	m.caps = map[string]int64{"host:*/disks": 8}
-	r.submit("wave")
-	r.start(r.config(needing{m, func(v fleetdb.VM) []sched.Need {
+	r.submitPlan("wave")
+	r.startNode(r.nodeConfig(needsMover{m, func(v fleetdb.VM) []sched.Need {
 		return []sched.Need{{Resource: "host:" + v.Host + "/disks", Weight: int64(v.Disks)}}
 	}}, "w1"))
 	if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != 30 {
-		t.Errorf("ended with %v", p.Counts)
+		t.Errorf("the plan ended with %v", p.Counts)
 	}
 }
 
-// A look-up that failed for one VM failed the schedule of all.
-func TestVMThatCannotBeScheduledHarmsNobodyElse(t *testing.T) {
-	r := newRig(t, nil)
-	m := newMover(t, vmsOn(5, 1)...)
-	r.submit("wave")
-	c := r.config(needing{m, func(v fleetdb.VM) []sched.Need {
+// A VM with invalid needs does not stop the others. In Forklift, a failed lookup for one VM failed the schedule of all.
+func TestUnschedulableVMDoesNotStopOthers(t *testing.T) {
+	r := newTestFleet(t, nil)
+	m := newFakeMover(t, vmsOn(5, 1)...)
+	r.submitPlan("wave")
+	c := r.nodeConfig(needsMover{m, func(v fleetdb.VM) []sched.Need {
 		if v.VM == "vm-3" {
 			return []sched.Need{{Resource: "host:esx1/disks", Weight: 0}}
 		}
 		return nil
 	}}, "w1")
-	c.TTL = DefaultTTL // the board is looked at three times in that
-	r.start(c)
-	r.waitFor("wave", fleetdb.Done, 4)
-	if why := r.why("wave", "vm-3"); !strings.Contains(why, "0 of resource") {
-		t.Errorf("it waits for %q", why)
+	c.TTL = DefaultTTL // the scheduler ticks three times in that
+	r.startNode(c)
+	r.waitForVMs("wave", fleetdb.Done, 4)
+	if why := r.waitReason("wave", "vm-3"); !strings.Contains(why, "0 of resource") {
+		t.Errorf("the wait reason of vm-3 is %q", why)
 	}
 }
 
-// why returns why a VM waits, by the board.
-func (r *rig) why(plan, ref string) (why string) {
+// waitReason returns why a VM waits, as the scheduler reports it.
+func (r *testFleet) waitReason(plan, ref string) (why string) {
 	r.Helper()
-	r.wait("the board", func() bool {
-		for _, v := range r.status(plan).VMs {
+	r.waitUntil("the wait reason of "+ref, func() bool {
+		for _, v := range r.planStatus(plan).VMs {
 			if v.VM.VM == ref {
 				why = v.Reason
 			}
@@ -72,23 +72,23 @@ func (r *rig) why(plan, ref string) (why string) {
 	return why
 }
 
-// MTV-5805: users could not see why a VM waits.
-func TestEveryVMThatWaitsSaysWhy(t *testing.T) {
-	r := newRig(t, nil)
+// Users see why each VM waits. In MTV-5805 they could not.
+func TestEveryWaitingVMHasAReason(t *testing.T) {
+	r := newTestFleet(t, nil)
 	vms := vmsOn(12, 1)
 	vms[11].To = []string{"dir:/elsewhere"}
-	m := newMover(t, vms...)
+	m := newFakeMover(t, vms...)
 	m.caps = map[string]int64{"host:*/vms": 2}
-	held, _ := m.hold()
-	r.submit("wave")
-	c := r.config(m, "w1")
-	c.TTL = DefaultTTL // the board is looked at three times in that
-	r.start(c)
-	next(t, held)
-	next(t, held)
-	r.order("wave/vm-11", fleetdb.Pause)
-	r.wait("all reasons", func() bool {
-		s := r.status("wave")
+	held, _ := m.holdTransfers()
+	r.submitPlan("wave")
+	c := r.nodeConfig(m, "w1")
+	c.TTL = DefaultTTL // the scheduler ticks three times in that
+	r.startNode(c)
+	receive(t, held)
+	receive(t, held)
+	r.sendCommand("wave/vm-11", fleetdb.Pause)
+	r.waitUntil("all reasons", func() bool {
+		s := r.planStatus("wave")
 		seen := map[string]int{}
 		for _, v := range s.VMs {
 			seen[v.Reason]++
@@ -96,101 +96,102 @@ func TestEveryVMThatWaitsSaysWhy(t *testing.T) {
 		return seen["host esx1: 2 of 2 vms; next in less than a minute"]+seen["host esx1: 2 of 2 vms; next in about 1 min"] == 8 &&
 			seen["it is paused"] == 1 && seen["no worker offers dir:/elsewhere"] == 1 && seen[""] == 2
 	})
-	snapshot := r.snapshot()
+	snapshot := r.schedulerSnapshot()
 	if len(snapshot.Waiting) != 10 {
-		t.Fatalf("%d VMs wait", len(snapshot.Waiting))
+		t.Fatalf("%d VMs wait, want 10", len(snapshot.Waiting))
 	}
 	for _, res := range snapshot.Resources {
 		if strings.HasSuffix(res.Name, "/trials") || strings.HasSuffix(res.Name, "/logins") {
-			t.Errorf("%s is nobody's business", res.Name)
+			t.Errorf("the snapshot contains the internal resource %s", res.Name)
 		}
 	}
 }
 
-// MTV-2775: three seconds went by between the plans of one provider. Forklift #2236: what was
-// under way was begun again when a slot came free. #6948: finished plans went on costing.
+// Plans run at the same time, and each VM is moved once. MTV-2775: three seconds passed between the plans of one
+// provider. Forklift #2236: a running VM was started again when a slot became free. #6948: finished plans still
+// used resources.
 func TestManyPlansAtOnce(t *testing.T) {
 	const plans = 40
-	r := newRig(t, nil)
-	m := newMover(t, vmsOn(5, 5)...)
+	r := newTestFleet(t, nil)
+	m := newFakeMover(t, vmsOn(5, 5)...)
 	m.caps = map[string]int64{"host:*/vms": 8}
 	for i := range plans {
-		r.submit(fmt.Sprintf("wave-%d", i))
+		r.submitPlan(fmt.Sprintf("wave-%d", i))
 	}
-	r.start(r.config(m, "w1"))
+	r.startNode(r.nodeConfig(m, "w1"))
 	for i := range plans {
 		r.waitEnded(fmt.Sprintf("wave-%d", i))
 	}
 	if len(m.moves) != 5*plans {
-		t.Errorf("%d VMs were moved", len(m.moves))
+		t.Errorf("%d VMs were moved, want %d", len(m.moves), 5*plans)
 	}
 	for key, n := range m.moves {
 		if n != 1 {
-			t.Errorf("%s was begun %d times", key, n)
+			t.Errorf("%s was moved %d times, want 1", key, n)
 		}
 	}
-	for host, n := range m.most {
+	for host, n := range m.maxPerHost {
 		if n > 8 {
-			t.Errorf("%d at a time on %s", n, host)
+			t.Errorf("%d concurrent transfers on %s, want at most 8", n, host)
 		}
 	}
 }
 
-// One number for all hosts, fixed: here each host has its own, changed while all runs.
-func TestLimitsAreLive(t *testing.T) {
-	r := newRig(t, nil)
-	m := newMover(t, vmsOn(20, 2)...)
+// The limit of each host can be changed while transfers run. Forklift has one fixed limit for all hosts.
+func TestLimitChangesTakeEffectAtRunTime(t *testing.T) {
+	r := newTestFleet(t, nil)
+	m := newFakeMover(t, vmsOn(20, 2)...)
 	m.caps = map[string]int64{"host:*/vms": 1}
-	held, letGo := m.hold()
-	r.submit("wave")
-	r.start(r.config(m, "w1"))
-	next(t, held)
-	next(t, held)
+	held, release := m.holdTransfers()
+	r.submitPlan("wave")
+	r.startNode(r.nodeConfig(m, "w1"))
+	receive(t, held)
+	receive(t, held)
 	if err := r.db.Limits.Set(t.Context(), "host:esx1/vms", 4); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		next(t, held)
+		receive(t, held)
 	}
 	m.mu.Lock()
-	if m.most["esx1"] != 4 || m.most["esx2"] != 1 {
-		t.Errorf("at a time: %v", m.most)
+	if m.maxPerHost["esx1"] != 4 || m.maxPerHost["esx2"] != 1 {
+		t.Errorf("concurrent transfers: %v, want 4 on esx1 and 1 on esx2", m.maxPerHost)
 	}
 	m.mu.Unlock()
 	if err := r.db.Limits.Set(t.Context(), "host:*/vms", 2); err != nil {
 		t.Fatal(err)
 	}
-	next(t, held)
+	receive(t, held)
 	if err := r.db.Limits.Set(t.Context(), "host:esx1/vms", -1); err != nil {
 		t.Fatal(err)
 	}
-	close(letGo)
+	close(release)
 	r.waitEnded("wave")
-	if m.most["esx1"] != 4 || m.most["esx2"] != 2 {
-		t.Errorf("at a time in the end: %v", m.most)
+	if m.maxPerHost["esx1"] != 4 || m.maxPerHost["esx2"] != 2 {
+		t.Errorf("concurrent transfers in the end: %v, want 4 on esx1 and 2 on esx2", m.maxPerHost)
 	}
 }
 
-// What is held is in the rows: the next scheduler counts it, and goes on.
-func TestNextSchedulerKnowsWhatIsHeld(t *testing.T) {
-	r := newRig(t, nil)
-	m := newMover(t, vmsOn(10, 1)...)
+// The rows of the database contain the granted slots. The next scheduler counts them.
+func TestNextSchedulerCountsGrantedSlots(t *testing.T) {
+	r := newTestFleet(t, nil)
+	m := newFakeMover(t, vmsOn(10, 1)...)
 	m.caps = map[string]int64{"host:*/vms": 3}
-	held, letGo := m.hold()
-	r.submit("wave")
-	r.start(r.only(r.config(m, "w1"), false, true))
-	first := r.start(r.only(r.config(m, "s1"), true, false))
+	held, release := m.holdTransfers()
+	r.submitPlan("wave")
+	r.startNode(r.withRoles(r.nodeConfig(m, "w1"), false, true))
+	first := r.startNode(r.withRoles(r.nodeConfig(m, "s1"), true, false))
 	for range 3 {
-		next(t, held)
+		receive(t, held)
 	}
-	second := r.only(r.config(m, "s2"), true, false)
-	second.TTL = short
-	r.start(second)
+	second := r.withRoles(r.nodeConfig(m, "s2"), true, false)
+	second.TTL = shortTTL
+	r.startNode(second)
 	first.end()
-	close(letGo)
+	close(release)
 	r.waitEnded("wave")
-	if n := m.most["esx1"]; n > 3 {
-		t.Errorf("%d at a time, of 3", n)
+	if n := m.maxPerHost["esx1"]; n > 3 {
+		t.Errorf("%d concurrent transfers, want at most 3", n)
 	}
 }
 

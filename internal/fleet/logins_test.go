@@ -9,11 +9,11 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// VMs of a plan come together: none waits for another, whoever of them logs in.
+// The VMs of a plan begin at the same time. None waits until another one has logged in.
 func TestVMsDoNotWaitForEachOthersLogins(t *testing.T) {
 	const vms = 5
-	r := newRig(t, nil)
-	m := newMover(t, vmsOn(vms, 1)...)
+	r := newTestFleet(t, nil)
+	m := newFakeMover(t, vmsOn(vms, 1)...)
 	var begun atomic.Int32
 	all := make(chan struct{})
 	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
@@ -25,25 +25,26 @@ func TestVMsDoNotWaitForEachOthersLogins(t *testing.T) {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		return m.transfer(ctx, vm, d)
+		return m.transferCold(ctx, vm, d)
 	}
-	r.submit("wave")
-	r.start(r.config(m, "w1"))
-	r.waitFor("wave", fleetdb.Done, vms)
+	r.submitPlan("wave")
+	r.startNode(r.nodeConfig(m, "w1"))
+	r.waitForVMs("wave", fleetdb.Done, vms)
 }
 
-// What a session refuses is no refused login: the others go on.
-func TestWhatASessionRefusesIsNoRefusedLogin(t *testing.T) {
-	r := newRig(t, nil)
-	m := newMover(t, vmsOn(2, 1)...)
+// A permission that is denied after the login fails one VM. It does not count as a refused login, so that the others
+// continue.
+func TestDeniedPermissionFailsOnlyItsVM(t *testing.T) {
+	r := newTestFleet(t, nil)
+	m := newFakeMover(t, vmsOn(2, 1)...)
 	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		if vm.VM == "vm-1" {
 			return fault.New(fault.Denied, "no permission to read the VM")
 		}
-		return m.transfer(ctx, vm, d)
+		return m.transferCold(ctx, vm, d)
 	}
-	r.submit("wave")
-	r.start(r.config(m, "w1"))
-	r.waitFor("wave", fleetdb.Failed, 1)
-	r.waitFor("wave", fleetdb.Done, 1)
+	r.submitPlan("wave")
+	r.startNode(r.nodeConfig(m, "w1"))
+	r.waitForVMs("wave", fleetdb.Failed, 1)
+	r.waitForVMs("wave", fleetdb.Done, 1)
 }

@@ -8,23 +8,23 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// Of a host with four slots a plan of weight 3 gets three and a plan of weight 1 gets one, whichever began.
+// A plan of weight 3 gets three of the four slots of a host, and a plan of weight 1 gets one, whichever began first.
 func TestPlansShareByTheirWeights(t *testing.T) {
-	r := newRig(t, nil)
-	m := newMover(t, vmsOn(40, 1)...)
+	r := newTestFleet(t, nil)
+	m := newFakeMover(t, vmsOn(40, 1)...)
 	m.caps = map[string]int64{"host:*/vms": 4}
 	began, end := make(chan struct{}, 100), make(chan struct{})
 	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		if err := d.Storage([]string{"disk-" + vm.To[0]}); err != nil {
 			return err
 		}
-		back, err := d.RequestSlot(ctx, fleetdb.First, 0)
+		giveBack, err := d.RequestSlot(ctx, fleetdb.First, 0)
 		if err != nil {
 			return err
 		}
-		defer back()
-		m.busy(vm.Plan, 1)
-		defer m.busy(vm.Plan, -1)
+		defer giveBack()
+		m.addTransfers(vm.Plan, 1)
+		defer m.addTransfers(vm.Plan, -1)
 		began <- struct{}{}
 		select {
 		case <-end:
@@ -32,22 +32,22 @@ func TestPlansShareByTheirWeights(t *testing.T) {
 		}
 		return ctx.Err()
 	}
-	r.submit("light")
-	r.submitText("heavy", string(text("heavy"))+"weight: 3\n")
-	r.start(r.config(m, "w1"))
+	r.submitPlan("light")
+	r.submitText("heavy", string(planText("heavy"))+"weight: 3\n")
+	r.startNode(r.nodeConfig(m, "w1"))
 	for range 4 {
-		next(t, began)
+		receive(t, began)
 	}
 	for _, plan := range []string{"light", "heavy"} {
-		r.wait("the VMs of "+plan, func() bool { return !r.plan(plan).Listed.IsZero() })
+		r.waitUntil("the VMs of "+plan, func() bool { return !r.getPlan(plan).Listed.IsZero() })
 	}
 	for range 12 {
 		end <- struct{}{}
-		next(t, began)
+		receive(t, began)
 	}
 	m.mu.Lock()
 	if m.perHost["heavy"] != 3 || m.perHost["light"] != 1 {
-		t.Errorf("transfers under way: %v, want 3 of heavy and 1 of light", m.perHost)
+		t.Errorf("running transfers: %v, want 3 of heavy and 1 of light", m.perHost)
 	}
 	m.mu.Unlock()
 	close(end)
@@ -58,11 +58,11 @@ func TestPlansShareByTheirWeights(t *testing.T) {
 // A plan that was dropped is submitted under its name again, with another text. Its VMs are executed again by the same
 // worker, although their epochs begin from 1 again.
 func TestADroppedPlanIsSubmittedAgain(t *testing.T) {
-	r := newRig(t, nil)
-	m := newMover(t, vmsOn(5, 1)...)
-	r.start(r.config(m, "w1"))
+	r := newTestFleet(t, nil)
+	m := newFakeMover(t, vmsOn(5, 1)...)
+	r.startNode(r.nodeConfig(m, "w1"))
 	for round := range 3 {
-		r.submitText("wave", string(text("wave"))+fmt.Sprintf("weight: %d\n", round+1))
+		r.submitText("wave", string(planText("wave"))+fmt.Sprintf("weight: %d\n", round+1))
 		if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != 5 || p.Failure != nil {
 			t.Fatalf("round %d ended as %+v", round, p)
 		}

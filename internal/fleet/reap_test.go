@@ -8,12 +8,12 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// reapTTL can be divided by renewals.
+// reapTTL is a multiple of renewals.
 const reapTTL = 9 * time.Second
 
-// dead puts a worker and a scheduler in one process, which drives a VM, on record; that is all that
-// is ever heard of them. It returns the worker's lease.
-func (r *rig) dead() fleetdb.Lease {
+// addDeadWorker records a worker that is also the scheduler and drives a VM. Neither renews its lease. It returns the
+// worker's lease.
+func (r *testFleet) addDeadWorker() fleetdb.Lease {
 	r.Helper()
 	ctx := r.Context()
 	worker, err := r.db.Workers.Join(ctx, fleetdb.Worker{Name: "dead", Offers: map[string]string{"/srv": "disk-dir:/srv/vm"}, VMs: 10}, reapTTL)
@@ -24,7 +24,7 @@ func (r *rig) dead() fleetdb.Lease {
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.submit("wave")
+	r.submitPlan("wave")
 	v := vmsOn(1, 1)[0]
 	v.Plan, v.Seq, v.State, v.Requested, v.Runs = "wave", 1, fleetdb.Queued, fleetdb.First, []string{"run"}
 	if err := r.db.VMs.Add(ctx, []fleetdb.VM{v}); err != nil {
@@ -44,95 +44,96 @@ func (r *rig) dead() fleetdb.Lease {
 	return worker
 }
 
-// candidate starts a scheduler that finds the lease taken, and whose pauses before the next
-// attempts are so long. From then on time stands still, and somebody looks at the board.
-func (r *rig) candidate(pauses ...time.Duration) {
-	c := r.only(r.config(newMover(r), "next"), true, false)
+// startCandidate starts a node that waits for the scheduler's lease. Its pauses between attempts have the given
+// lengths. After the last pause the clock stands still. Each pause requests the state of the scheduler.
+func (r *testFleet) startCandidate(pauses ...time.Duration) {
+	c := r.withRoles(r.nodeConfig(newFakeMover(r), "next"), true, false)
 	c.TTL = reapTTL
 	c.Sleep = func(ctx context.Context, d time.Duration) error {
-		if len(pauses) == 0 { // in office, or about to be
+		if len(pauses) == 0 { // the scheduler, or about to become it
 			return r.clock.Sleep(ctx, d)
 		}
-		r.clock.add(pauses[0])
+		r.clock.advance(pauses[0])
 		pauses = pauses[1:]
 		return r.db.SchedulerState.Request(ctx)
 	}
-	r.start(c)
+	r.startNode(c)
 }
 
-// looked waits until the scheduler has looked at who lives, once: the board is written after that.
-func (r *rig) looked() {
+// waitForTick waits until the scheduler has checked the workers once. It writes its state after that.
+func (r *testFleet) waitForTick() {
 	r.Helper()
-	r.wait("the board", func() bool {
+	r.waitUntil("the state of the scheduler", func() bool {
 		_, at, err := r.db.SchedulerState.Read(r.Context())
 		return err == nil && at.Equal(r.clock.Now())
 	})
 }
 
-// A scheduler dies with the worker in its process. The next one has asked for the lease all
-// the time: it knows that the worker could have renewed, and waits no longer.
-func TestNextSchedulerKnowsThatTheDatabaseWasThere(t *testing.T) {
-	r := newRig(t, newClock())
-	r.dead()
-	r.candidate(reapTTL/renewals, reapTTL/renewals, reapTTL/renewals)
-	r.looked()
-	if v := r.vm("wave", "vm-1"); v.State != fleetdb.Stranded {
-		t.Errorf("its VM is %s at %s", v.State, v.Worker)
+// A scheduler dies together with the worker in its process. The next scheduler has requested the lease all the time.
+// It knows that the worker could have renewed its lease, and takes over the VM at once.
+func TestNextSchedulerTakesVMsOfDeadWorker(t *testing.T) {
+	r := newTestFleet(t, newFakeClock())
+	r.addDeadWorker()
+	r.startCandidate(reapTTL/renewals, reapTTL/renewals, reapTTL/renewals)
+	r.waitForTick()
+	if v := r.getVM("wave", "vm-1"); v.State != fleetdb.Stranded {
+		t.Errorf("vm-1 is %s on worker %q, want %s", v.State, v.Worker, fleetdb.Stranded)
 	}
 }
 
-// The database was away, or this process: nobody knows who could not renew.
-func TestNextSchedulerLetsWorkersComeBack(t *testing.T) {
-	r := newRig(t, newClock())
-	lease := r.dead()
-	r.candidate(reapTTL/renewals, reapTTL)
-	r.looked()
-	if v := r.vm("wave", "vm-1"); v.State != fleetdb.Running || v.Worker != "dead" {
-		t.Errorf("its VM is %s at %s", v.State, v.Worker)
+// The next scheduler had no contact with the database for the length of a lease. Workers may have been unable to renew
+// their leases, so it takes no VM from them yet.
+func TestNextSchedulerWaitsForWorkersAfterOutage(t *testing.T) {
+	r := newTestFleet(t, newFakeClock())
+	lease := r.addDeadWorker()
+	r.startCandidate(reapTTL/renewals, reapTTL)
+	r.waitForTick()
+	if v := r.getVM("wave", "vm-1"); v.State != fleetdb.Running || v.Worker != "dead" {
+		t.Errorf("vm-1 is %s on worker %q, want %s on worker dead", v.State, v.Worker, fleetdb.Running)
 	}
 	if err := r.db.Leases.Renew(t.Context(), &lease, reapTTL); err != nil {
-		t.Errorf("it cannot come back: %v", err)
+		t.Errorf("the worker cannot renew its lease: %v", err)
 	}
 }
 
-// A scheduler looks again when a lease ends that was not renewed, and when it may act upon that; not
-// only three times in the length of a lease.
-func TestLeasesThatEndAreLookedAtAtOnce(t *testing.T) {
-	at := newClock().now
+// The scheduler ticks three times in the length of a lease. It also ticks when a lease expires, and when
+// its grace period ends.
+func TestSchedulerTicksWhenLeasesExpire(t *testing.T) {
+	at := newFakeClock().now
 	for _, c := range []struct {
 		name         string
-		until, grace time.Duration // of a worker's lease, and of the scheduler, from the last tick
+		until, grace time.Duration // end of the worker's lease and of the grace period, from the last tick
 		want         time.Duration
 	}{
-		{"all renew", 6 * time.Second, 0, reapTTL / renewals},
-		{"one ends soon", time.Second, 0, time.Second},
-		{"one ended before", -time.Second, 0, reapTTL / renewals},
-		{"one ends before anything may be taken", time.Second, 2 * time.Second, time.Second},
-		{"one ended, and may be acted upon soon", -time.Second, 2 * time.Second, 2 * time.Second},
+		{"lease is renewed", 6 * time.Second, 0, reapTTL / renewals},
+		{"lease expires soon", time.Second, 0, time.Second},
+		{"lease has expired", -time.Second, 0, reapTTL / renewals},
+		{"lease expires before the end of the grace period", time.Second, 2 * time.Second, time.Second},
+		{"lease has expired and the grace period ends soon", -time.Second, 2 * time.Second, 2 * time.Second},
 	} {
 		s := newScheduler(New(Config{TTL: reapTTL}).Config, fleetdb.Lease{}, 0, nil)
 		s.ticked, s.lostAfter = at, at.Add(c.grace)
 		s.admission.SetWorkers([]fleetdb.Worker{{Name: "w", Until: at.Add(c.until)}})
 		if got := s.nextTick().Sub(at); got != c.want {
-			t.Errorf("%s: after %v, want %v", c.name, got, c.want)
+			t.Errorf("%s: next tick after %v, want %v", c.name, got, c.want)
 		}
 	}
 }
 
 func TestContact(t *testing.T) {
 	const ttl = 9 * time.Second
-	at := newClock().now
+	at := newFakeClock().now
 	for _, c := range []struct {
 		name  string
 		gaps  []time.Duration
 		grace time.Duration
 	}{
-		{"the first answer", nil, ttl},
+		{"first answer", nil, ttl},
 		{"some answers", []time.Duration{3 * time.Second, 3 * time.Second}, 3 * time.Second},
-		{"answers for long enough", []time.Duration{4 * time.Second, 4 * time.Second, 4 * time.Second}, 0},
-		{"a gap that leases outlast", []time.Duration{ttl / 2, ttl / 2}, 0},
-		{"a gap that they may not", []time.Duration{4 * time.Second, 4 * time.Second, 4 * time.Second, ttl/2 + 1}, ttl},
-		{"a clock that was put back", []time.Duration{4 * time.Second, -time.Hour}, ttl},
+		{"answers for the length of a lease", []time.Duration{4 * time.Second, 4 * time.Second, 4 * time.Second}, 0},
+		{"longest gap in which no lease expires", []time.Duration{ttl / 2, ttl / 2}, 0},
+		{"gap in which leases may expire", []time.Duration{4 * time.Second, 4 * time.Second, 4 * time.Second, ttl/2 + 1}, ttl},
+		{"clock set back", []time.Duration{4 * time.Second, -time.Hour}, ttl},
 	} {
 		var k databaseContact
 		now := at
@@ -142,7 +143,7 @@ func TestContact(t *testing.T) {
 			k.noteAnswer(now, ttl)
 		}
 		if got := k.graceLeft(now, ttl); got != c.grace {
-			t.Errorf("%s: %v, want %v", c.name, got, c.grace)
+			t.Errorf("%s: grace is %v, want %v", c.name, got, c.grace)
 		}
 	}
 }

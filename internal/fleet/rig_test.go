@@ -19,141 +19,141 @@ import (
 	"github.com/decamp/decamp/internal/sched"
 )
 
-// patience bounds what a test waits for: on a busy machine everything takes its time.
-const patience = 2 * time.Minute
+// waitTimeout is the longest wait of a test. It is long because the machine may be busy.
+const waitTimeout = 2 * time.Minute
 
-// steady is a lease that nothing of a test outlasts.
-const steady = 1000 * time.Hour
+// longTTL is the length of a lease that does not expire during a test.
+const longTTL = 1000 * time.Hour
 
-// A mover moves nothing, as its test says.
-type mover struct {
+// A fakeMover is a Mover that moves no data and records its calls.
+type fakeMover struct {
 	t testing.TB
 
-	// What a test puts in the place of the usual.
+	// Functions that replace the default behavior if they are set.
 	admit func() error
 
-	list func(ctx context.Context, p fleetdb.Plan, tell func([]fleetdb.VM) error) error
-	move func(ctx context.Context, vm fleetdb.VM, d Driver) error
-	undo func(ctx context.Context, vm fleetdb.VM) error
-	hook func(ctx context.Context, p fleetdb.Plan, when string) error
-	boot func(ask fleetdb.Rehearsal) error
-	caps map[string]int64
+	list     func(ctx context.Context, p fleetdb.Plan, found func([]fleetdb.VM) error) error
+	move     func(ctx context.Context, vm fleetdb.VM, d Driver) error
+	undo     func(ctx context.Context, vm fleetdb.VM) error
+	hook     func(ctx context.Context, p fleetdb.Plan, when string) error
+	rehearse func(ask fleetdb.Rehearsal) error
+	caps     map[string]int64
 
-	mu      sync.Mutex
-	vms     []fleetdb.VM
-	driving map[fleetdb.Key]int
-	perHost map[string]int
-	most    map[string]int // of perHost
-	moves   map[fleetdb.Key]int
-	orders  []fleetdb.Command
-	asked   []string // rehearsals that were asked of it, and that were taken back
-	taken   []string
-	hooks   []string
-	undone  map[fleetdb.Key]int
+	mu         sync.Mutex
+	vms        []fleetdb.VM
+	driving    map[fleetdb.Key]int // running calls of Move
+	perHost    map[string]int      // running transfers
+	maxPerHost map[string]int      // maximum of perHost
+	moves      map[fleetdb.Key]int // calls of Move
+	commands   []fleetdb.Command
+	rehearsals []string // IDs of the requested rehearsals
+	takenBack  []string // IDs of the rehearsals that were taken back
+	hooks      []string
+	undone     map[fleetdb.Key]int
 }
 
-func newMover(t testing.TB, vms ...fleetdb.VM) *mover {
-	return &mover{
+func newFakeMover(t testing.TB, vms ...fleetdb.VM) *fakeMover {
+	return &fakeMover{
 		t: t, vms: vms, caps: map[string]int64{"host:*/vms": 20},
-		driving: map[fleetdb.Key]int{}, perHost: map[string]int{}, most: map[string]int{}, moves: map[fleetdb.Key]int{}, undone: map[fleetdb.Key]int{},
+		driving: map[fleetdb.Key]int{}, perHost: map[string]int{}, maxPerHost: map[string]int{}, moves: map[fleetdb.Key]int{}, undone: map[fleetdb.Key]int{},
 	}
 }
 
-func (m *mover) Admit(context.Context, fleetdb.Plan) error {
+func (m *fakeMover) Admit(context.Context, fleetdb.Plan) error {
 	if m.admit != nil {
 		return m.admit()
 	}
 	return nil
 }
 
-func (m *mover) List(ctx context.Context, p fleetdb.Plan, tell func([]fleetdb.VM) error) error {
+func (m *fakeMover) List(ctx context.Context, p fleetdb.Plan, found func([]fleetdb.VM) error) error {
 	if m.list != nil {
-		return m.list(ctx, p, tell)
+		return m.list(ctx, p, found)
 	}
-	return tell(append([]fleetdb.VM(nil), m.vms...))
+	return found(append([]fleetdb.VM(nil), m.vms...))
 }
 
-func (m *mover) Capacities(context.Context, fleetdb.Plan) (map[string]int64, error) {
+func (m *fakeMover) Capacities(context.Context, fleetdb.Plan) (map[string]int64, error) {
 	return m.caps, nil
 }
 
-func (m *mover) Needs(vm fleetdb.VM, _ fleetdb.TransferKind) ([]sched.Need, time.Duration) {
+func (m *fakeMover) Needs(vm fleetdb.VM, _ fleetdb.TransferKind) ([]sched.Need, time.Duration) {
 	return []sched.Need{{Resource: "host:" + vm.Host + "/vms", Weight: 1}}, time.Minute
 }
 
-func (m *mover) Move(ctx context.Context, vm fleetdb.VM, d Driver) error {
-	m.begin(vm)
-	defer m.end(vm)
+func (m *fakeMover) Move(ctx context.Context, vm fleetdb.VM, d Driver) error {
+	m.beginMove(vm)
+	defer m.endMove(vm)
 	if m.move != nil {
 		return m.move(ctx, vm, d)
 	}
-	return m.transfer(ctx, vm, d)
+	return m.transferCold(ctx, vm, d)
 }
 
-func (m *mover) begin(vm fleetdb.VM) {
+func (m *fakeMover) beginMove(vm fleetdb.VM) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.moves[vm.Key]++
 	if m.driving[vm.Key]++; m.driving[vm.Key] > 1 {
-		m.t.Errorf("%s is driven twice at a time", vm.Key)
+		m.t.Errorf("%s is driven by two calls of Move", vm.Key)
 	}
 }
 
-func (m *mover) end(vm fleetdb.VM) {
+func (m *fakeMover) endMove(vm fleetdb.VM) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.driving[vm.Key]--
 }
 
-// transfer is a cold VM that goes well.
-func (m *mover) transfer(ctx context.Context, vm fleetdb.VM, d Driver) error {
+// transferCold moves a cold VM without an error.
+func (m *fakeMover) transferCold(ctx context.Context, vm fleetdb.VM, d Driver) error {
 	if err := d.Storage([]string{"disk-" + vm.To[0]}); err != nil {
 		return err
 	}
 	d.Step("copy", "")
-	back, err := d.RequestSlot(ctx, fleetdb.First, time.Minute)
+	giveBack, err := d.RequestSlot(ctx, fleetdb.First, time.Minute)
 	if err != nil {
 		return err
 	}
-	defer back()
-	m.busy(vm.Host, 1)
-	defer m.busy(vm.Host, -1)
+	defer giveBack()
+	m.addTransfers(vm.Host, 1)
+	defer m.addTransfers(vm.Host, -1)
 	d.Progress(fleetdb.Progress{Total: vm.Bytes, Done: vm.Bytes})
 	return ctx.Err()
 }
 
-func (m *mover) busy(host string, n int) {
+func (m *fakeMover) addTransfers(host string, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.perHost[host] += n
-	m.most[host] = max(m.most[host], m.perHost[host])
+	m.maxPerHost[host] = max(m.maxPerHost[host], m.perHost[host])
 }
 
-func (m *mover) SendCommand(_ fleetdb.VM, o fleetdb.Command) error {
+func (m *fakeMover) SendCommand(_ fleetdb.VM, o fleetdb.Command) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.orders = append(m.orders, o)
+	m.commands = append(m.commands, o)
 	return nil
 }
 
-func (m *mover) Rehearse(_ fleetdb.VM, ask fleetdb.Rehearsal) error {
+func (m *fakeMover) Rehearse(_ fleetdb.VM, ask fleetdb.Rehearsal) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asked = append(m.asked, ask.ID)
-	if m.boot != nil {
-		return m.boot(ask)
+	m.rehearsals = append(m.rehearsals, ask.ID)
+	if m.rehearse != nil {
+		return m.rehearse(ask)
 	}
 	return nil
 }
 
-func (m *mover) TakeBack(_ fleetdb.VM, rehearsal string) error {
+func (m *fakeMover) TakeBack(_ fleetdb.VM, rehearsal string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.taken = append(m.taken, rehearsal)
+	m.takenBack = append(m.takenBack, rehearsal)
 	return nil
 }
 
-func (m *mover) Undo(ctx context.Context, vm fleetdb.VM) error {
+func (m *fakeMover) Undo(ctx context.Context, vm fleetdb.VM) error {
 	m.mu.Lock()
 	m.undone[vm.Key]++
 	if m.driving[vm.Key] > 0 {
@@ -166,7 +166,7 @@ func (m *mover) Undo(ctx context.Context, vm fleetdb.VM) error {
 	return nil
 }
 
-func (m *mover) Hook(ctx context.Context, p fleetdb.Plan, when string) error {
+func (m *fakeMover) Hook(ctx context.Context, p fleetdb.Plan, when string) error {
 	m.mu.Lock()
 	m.hooks = append(m.hooks, when)
 	m.mu.Unlock()
@@ -176,7 +176,7 @@ func (m *mover) Hook(ctx context.Context, p fleetdb.Plan, when string) error {
 	return nil
 }
 
-func (m *mover) times(key fleetdb.Key) int {
+func (m *fakeMover) moveCount(key fleetdb.Key) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.moves[key]
@@ -193,7 +193,7 @@ func tryLogin(ctx context.Context, l *login.Limiter, f func() error) error {
 	return err
 }
 
-// vmsOn returns n VMs, spread over so many hosts.
+// vmsOn returns n VMs, spread over the given number of hosts.
 func vmsOn(n, hosts int) []fleetdb.VM {
 	vms := make([]fleetdb.VM, n)
 	for i := range vms {
@@ -205,29 +205,29 @@ func vmsOn(n, hosts int) []fleetdb.VM {
 	return vms
 }
 
-// text is a plan that Parse takes, for the source of vmsOn.
-func text(name string) []byte {
+// planText returns the text of a valid plan for the source of vmsOn.
+func planText(name string) []byte {
 	return fmt.Appendf(nil, "version: 1\nname: %s\nsource:\n  url: vcenter://ops@vc1\ndefaults:\n  to: [dir:/srv/vm]\nselect: name ~ \"web*\"\n", name)
 }
 
-// A clock is the time of a test that does not wait for it.
-type clock struct {
+// A fakeClock is a clock that a test sets.
+type fakeClock struct {
 	mu    sync.Mutex
 	now   time.Time
 	moved chan struct{}
 }
 
-func newClock() *clock {
-	return &clock{now: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), moved: make(chan struct{})}
+func newFakeClock() *fakeClock {
+	return &fakeClock{now: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), moved: make(chan struct{})}
 }
 
-func (c *clock) Now() time.Time {
+func (c *fakeClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-func (c *clock) Sleep(ctx context.Context, d time.Duration) error {
+func (c *fakeClock) Sleep(ctx context.Context, d time.Duration) error {
 	for until := c.Now().Add(d); ; {
 		c.mu.Lock()
 		now, moved := c.now, c.moved
@@ -243,7 +243,7 @@ func (c *clock) Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (c *clock) add(d time.Duration) {
+func (c *fakeClock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
@@ -251,24 +251,24 @@ func (c *clock) add(d time.Duration) {
 	c.moved = make(chan struct{})
 }
 
-// A rig is a database and nodes over it.
-type rig struct {
+// A testFleet is a fleet database and the nodes that use it.
+type testFleet struct {
 	testing.TB
 	url   string
-	clock *clock // nil: the real time
+	clock *fakeClock // clock of the nodes and the database; nil for the real time
 	db    *fleetdb.Database
 	ctl   Control
 }
 
-func newRig(t testing.TB, c *clock) *rig {
+func newTestFleet(t testing.TB, c *fakeClock) *testFleet {
 	t.Helper()
-	r := &rig{TB: t, clock: c, url: "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")}
-	r.db = r.open()
+	r := &testFleet{TB: t, clock: c, url: "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")}
+	r.db = r.openDatabase()
 	r.ctl = Control{r.db}
 	return r
 }
 
-func (r *rig) open() *fleetdb.Database {
+func (r *testFleet) openDatabase() *fleetdb.Database {
 	r.Helper()
 	cfg := fleetdb.Config{URL: r.url}
 	if r.clock != nil {
@@ -282,18 +282,18 @@ func (r *rig) open() *fleetdb.Database {
 	return db
 }
 
-// node is what runs, and how to end it.
+// A node is a running Node that a test can end.
 type node struct {
 	*Node
-	rig  *rig
-	stop context.CancelFunc
-	done chan struct{}
-	err  error
+	fleet *testFleet
+	stop  context.CancelFunc
+	done  chan struct{}
+	err   error
 }
 
-func (r *rig) config(m Mover, name string) Config {
+func (r *testFleet) nodeConfig(m Mover, name string) Config {
 	c := Config{
-		Database: r.db, Mover: m, Schedule: true, Drive: true, TTL: steady,
+		Database: r.db, Mover: m, Schedule: true, Drive: true, TTL: longTTL,
 		Worker: fleetdb.Worker{Name: name, Offers: map[string]string{"/srv": "disk-dir:/srv/vm"}, VMs: 1000},
 	}
 	if testing.Verbose() {
@@ -305,10 +305,10 @@ func (r *rig) config(m Mover, name string) Config {
 	return c
 }
 
-// start runs a node until the test ends, or until it is stopped.
-func (r *rig) start(c Config) *node {
+// startNode runs a node until the test ends, or until the test ends the node.
+func (r *testFleet) startNode(c Config) *node {
 	ctx, stop := context.WithCancel(context.WithoutCancel(r.Context()))
-	n := &node{Node: New(c), rig: r, stop: stop, done: make(chan struct{})}
+	n := &node{Node: New(c), fleet: r, stop: stop, done: make(chan struct{})}
 	go func() {
 		defer close(n.done)
 		n.err = n.Run(ctx)
@@ -321,33 +321,33 @@ func (n *node) end() {
 	n.stop()
 	select {
 	case <-n.done:
-	case <-time.After(patience):
-		n.rig.Error("the node did not end")
+	case <-time.After(waitTimeout):
+		n.fleet.Error("the node did not end")
 	}
 }
 
-func (r *rig) submit(name string) {
+func (r *testFleet) submitPlan(name string) {
 	r.Helper()
-	r.submitText(name, string(text(name)))
+	r.submitText(name, string(planText(name)))
 }
 
-func (r *rig) submitText(name, text string) {
+func (r *testFleet) submitText(name, text string) {
 	r.Helper()
 	if _, err := r.db.Plans.Add(r.Context(), fleetdb.Plan{Name: name, Text: text, Folder: "/plans", By: "op"}); err != nil {
 		r.Fatal(err)
 	}
 }
 
-func (r *rig) vm(plan, ref string) fleetdb.VM {
+func (r *testFleet) getVM(plan, ref string) fleetdb.VM {
 	r.Helper()
 	v, err := r.db.VMs.Get(r.Context(), fleetdb.Key{Plan: plan, VM: ref})
-	if err != nil && !fault.Is(err, fault.NotFound) && !isTransient(err) { // not listed yet, or the database is away
+	if err != nil && !fault.Is(err, fault.NotFound) && !isTransient(err) { // not listed yet, or the database is unreachable
 		r.Fatal(err)
 	}
 	return v
 }
 
-func (r *rig) plan(name string) fleetdb.Plan {
+func (r *testFleet) getPlan(name string) fleetdb.Plan {
 	r.Helper()
 	p, err := r.db.Plans.Get(r.Context(), name)
 	if err != nil && !isTransient(err) {
@@ -356,10 +356,10 @@ func (r *rig) plan(name string) fleetdb.Plan {
 	return p
 }
 
-// order gives an order to PLAN or to PLAN/REF.
-func (r *rig) order(what string, o fleetdb.Command) {
+// sendCommand sends a command to a plan or a VM. The target is PLAN or PLAN/REF.
+func (r *testFleet) sendCommand(target string, o fleetdb.Command) {
 	r.Helper()
-	plan, vm, one := strings.Cut(what, "/")
+	plan, vm, one := strings.Cut(target, "/")
 	err := error(nil)
 	if one {
 		err = r.ctl.CommandVM(r.Context(), fleetdb.Key{Plan: plan, VM: vm}, o)
@@ -371,8 +371,8 @@ func (r *rig) order(what string, o fleetdb.Command) {
 	}
 }
 
-// snapshot returns the state of the scheduler, which it writes once a client reads it.
-func (r *rig) snapshot() (s admission.Snapshot) {
+// schedulerSnapshot returns the last state that the scheduler wrote. The scheduler writes it only after a request.
+func (r *testFleet) schedulerSnapshot() (s admission.Snapshot) {
 	r.Helper()
 	err := r.db.SchedulerState.Request(r.Context())
 	text, _, berr := r.db.SchedulerState.Read(r.Context())
@@ -385,44 +385,44 @@ func (r *rig) snapshot() (s admission.Snapshot) {
 	return s
 }
 
-func (r *rig) status(plan string) Status {
+func (r *testFleet) planStatus(plan string) Status {
 	r.Helper()
 	vms, err := r.db.VMs.List(r.Context(), fleetdb.Query{Plan: plan})
 	progress, perr := r.db.Progress.List(r.Context(), plan)
 	if err := errors.Join(err, perr); err != nil {
 		r.Fatal(err)
 	}
-	return StatusOf(r.plan(plan), vms, progress, r.snapshot())
+	return StatusOf(r.getPlan(plan), vms, progress, r.schedulerSnapshot())
 }
 
-// wait returns when so holds.
-func (r *rig) wait(what string, so func() bool) {
+// waitUntil waits until cond returns true.
+func (r *testFleet) waitUntil(what string, cond func() bool) {
 	r.Helper()
-	end := time.After(patience)
-	for !so() {
+	end := time.After(waitTimeout)
+	for !cond() {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-end:
-			r.Fatalf("waited in vain for %s", what)
+			r.Fatalf("timeout while waiting for %s", what)
 		}
 	}
 }
 
-// waitFor returns when a plan has so many VMs in a state.
-func (r *rig) waitFor(plan string, s fleetdb.State, n int) {
+// waitForVMs waits until a plan has n VMs in a state.
+func (r *testFleet) waitForVMs(plan string, s fleetdb.State, n int) {
 	r.Helper()
-	r.wait(fmt.Sprintf("%d %s VMs of %s", n, s, plan), func() bool { return r.plan(plan).Counts[s] == n })
+	r.waitUntil(fmt.Sprintf("%d %s VMs of %s", n, s, plan), func() bool { return r.getPlan(plan).Counts[s] == n })
 }
 
-func (r *rig) waitEnded(plan string) fleetdb.Plan {
+func (r *testFleet) waitEnded(plan string) fleetdb.Plan {
 	r.Helper()
-	r.wait("the end of "+plan, func() bool { return r.plan(plan).State.IsFinal() })
-	return r.plan(plan)
+	r.waitUntil("the end of "+plan, func() bool { return r.getPlan(plan).State.IsFinal() })
+	return r.getPlan(plan)
 }
 
 var (
-	errAway   = fault.New(fault.Unreachable, "no route to host")
-	errBroken = fault.New(fault.Corrupt, "the descriptor is damaged")
-	errDenied = fault.New(fault.Denied, "cannot complete login due to an incorrect user name or password").OfLogin()
-	errPlain  = errors.New("something")
+	errUnreachable = fault.New(fault.Unreachable, "no route to host")
+	errCorrupt     = fault.New(fault.Corrupt, "the descriptor is damaged")
+	errDenied      = fault.New(fault.Denied, "cannot complete login due to an incorrect user name or password").OfLogin()
+	errOther       = errors.New("something")
 )

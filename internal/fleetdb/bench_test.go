@@ -8,16 +8,15 @@ import (
 	"github.com/decamp/decamp/internal/bottleneck"
 )
 
-func benchBoth(b *testing.B, bench func(*testing.B, *place)) {
+func benchBoth(b *testing.B, bench func(*testing.B, *testDatabase)) {
 	b.Helper()
-	b.Run("sqlite", func(b *testing.B) { bench(b, sqlitePlace(b)) })
-	b.Run("postgres", func(b *testing.B) { bench(b, postgresPlace(b)) })
+	b.Run("sqlite", func(b *testing.B) { bench(b, newSQLite(b)) })
+	b.Run("postgres", func(b *testing.B) { bench(b, newPostgres(b)) })
 }
 
-// BenchmarkAddVMs queues a plan of 10,000 VMs: a second is what a plan may take to its first
-// transfer, twice.
+// BenchmarkAddVMs queues a plan of 10,000 VMs.
 func BenchmarkAddVMs(b *testing.B) {
-	benchBoth(b, func(b *testing.B, p *place) {
+	benchBoth(b, func(b *testing.B, p *testDatabase) {
 		ctx, r := b.Context(), p.open()
 		n := 0
 		for b.Loop() {
@@ -29,8 +28,8 @@ func BenchmarkAddVMs(b *testing.B) {
 	})
 }
 
-// full is a database of 10,000 VMs that are done, 10,000 that wait and 200 that run on w1.
-func full(b *testing.B, p *place) (*fleet, []Claim) {
+// newFullFleet returns a fleet with 10,000 VMs that are done, 10,000 that wait, and 200 that run on w1.
+func newFullFleet(b *testing.B, p *testDatabase) (*fleet, []Claim) {
 	b.Helper()
 	ctx := b.Context()
 	f := newFleet(b, p.open(), 200)
@@ -51,29 +50,29 @@ func full(b *testing.B, p *place) (*fleet, []Claim) {
 		claims = append(claims, Claim{v.Key, "w1", v.Epoch})
 	}
 	if len(claims) != len(given) {
-		b.Fatalf("granted %d", len(claims))
+		b.Fatalf("granted %d VMs, want %d", len(claims), len(given))
 	}
 	return f, claims
 }
 
-// BenchmarkReport is the progress of 200 VMs, as a worker tells it once a second.
+// BenchmarkReport reports the progress of 200 VMs, as a worker does once a second.
 func BenchmarkReport(b *testing.B) {
-	benchBoth(b, func(b *testing.B, p *place) {
-		f, claims := full(b, p)
-		told := make([]Progress, len(claims))
+	benchBoth(b, func(b *testing.B, p *testDatabase) {
+		f, claims := newFullFleet(b, p)
+		reported := make([]Progress, len(claims))
 		for i, c := range claims {
-			told[i] = Progress{Key: c.Key, Total: 1 << 40, Done: 1 << 39, Rate: 300 << 20, Busy: bottleneck.Busy{Source: 1}}
+			reported[i] = Progress{Key: c.Key, Total: 1 << 40, Done: 1 << 39, Rate: 300 << 20, Busy: bottleneck.Busy{Source: 1}}
 		}
 		for b.Loop() {
-			must(b, f.Progress.Report(b.Context(), f.workers["w1"], told, nil))
+			must(b, f.Progress.Report(b.Context(), f.workers["w1"], reported, nil))
 		}
 	})
 }
 
-// BenchmarkPlans counts 20,200 VMs: as they are, and when something has changed.
+// BenchmarkPlans counts 20,200 VMs, without and after a change.
 func BenchmarkPlans(b *testing.B) {
-	benchBoth(b, func(b *testing.B, p *place) {
-		f, claims := full(b, p)
+	benchBoth(b, func(b *testing.B, p *testDatabase) {
+		f, claims := newFullFleet(b, p)
 		b.Run("same", func(b *testing.B) {
 			for b.Loop() {
 				ok(f.Plans.List(b.Context()))(b)
@@ -88,29 +87,29 @@ func BenchmarkPlans(b *testing.B) {
 	})
 }
 
-// BenchmarkStep is one VM moved on and a follower told of it, among 20,200.
+// BenchmarkStep changes the step of one VM of 20,200, and reads the change.
 func BenchmarkStep(b *testing.B) {
-	benchBoth(b, func(b *testing.B, p *place) {
-		f, claims := full(b, p)
+	benchBoth(b, func(b *testing.B, p *testDatabase) {
+		f, claims := newFullFleet(b, p)
 		since := ok(f.Feed.Changes(b.Context(), 1<<60))(b).Rev
 		for n := 0; b.Loop(); n++ {
 			must(b, f.Claims.SetStep(b.Context(), claims[n%len(claims)], fmt.Sprint(n), ""))
 			c := ok(f.Feed.Changes(b.Context(), since))(b)
 			if len(c.VMs) != 1 {
-				b.Fatalf("told of %d VMs", len(c.VMs))
+				b.Fatalf("%d VMs changed, want 1", len(c.VMs))
 			}
 			since = c.Rev
 		}
 	})
 }
 
-// BenchmarkLife is what one VM costs from its grant to its end, with the progress left out.
+// BenchmarkLife writes all changes of one VM from its grant to its end, without progress.
 func BenchmarkLife(b *testing.B) {
-	benchBoth(b, func(b *testing.B, p *place) {
+	benchBoth(b, func(b *testing.B, p *testDatabase) {
 		ctx := b.Context()
 		f := newFleet(b, p.open(), 1)
 		for b.Loop() {
-			c := f.run(1, "w1")
+			c := f.runVM(1, "w1")
 			must(b, f.Claims.SetStep(ctx, c, "copy", ""))
 			must(b, f.Claims.EndTransfer(ctx, c))
 			must(b, f.Claims.SetStep(ctx, c, "verify", ""))
@@ -119,10 +118,10 @@ func BenchmarkLife(b *testing.B) {
 	})
 }
 
-// BenchmarkPoll is what an idle process costs, four times a second.
+// BenchmarkPoll polls for changes, as an idle process does four times a second.
 func BenchmarkPoll(b *testing.B) {
-	benchBoth(b, func(b *testing.B, p *place) {
-		f, _ := full(b, p)
+	benchBoth(b, func(b *testing.B, p *testDatabase) {
+		f, _ := newFullFleet(b, p)
 		_, newer := f.db.revisions.newestKnown()
 		for b.Loop() {
 			f.db.revisions.polled = time.Time{}

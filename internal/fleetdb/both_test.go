@@ -11,53 +11,52 @@ import (
 	"github.com/decamp/decamp/internal/lab/postgres"
 )
 
-// patient is how long a test waits for what should be there at once.
-const patient = time.Minute
+// waitTimeout is the longest wait of a test for something that happens at once on an idle machine.
+const waitTimeout = time.Minute
 
-// place is an empty database.
-type place struct {
+// A testDatabase is an empty database.
+type testDatabase struct {
 	t   testing.TB
 	url string
-	now func() time.Time
+	now func() time.Time // clock of the opened databases; nil for the real time
 }
 
-// onBoth runs a test on each kind of database, which it finds empty.
-func onBoth(t *testing.T, test func(*testing.T, *place)) {
+// onBoth runs a test on an empty database of each kind.
+func onBoth(t *testing.T, test func(*testing.T, *testDatabase)) {
 	t.Helper()
-	t.Run("sqlite", func(t *testing.T) { test(t, sqlitePlace(t)) })
-	t.Run("postgres", func(t *testing.T) { test(t, postgresPlace(t)) })
+	t.Run("sqlite", func(t *testing.T) { test(t, newSQLite(t)) })
+	t.Run("postgres", func(t *testing.T) { test(t, newPostgres(t)) })
 }
 
-func sqlitePlace(t testing.TB) *place {
-	return &place{t: t, url: "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")}
+func newSQLite(t testing.TB) *testDatabase {
+	return &testDatabase{t: t, url: "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")}
 }
 
-// postgresPlace makes a database on a server that all tests share: those that stop it start
-// their own.
-func postgresPlace(t testing.TB) *place {
+// newPostgres creates a database on a server that the tests share. Tests that stop a server start another one.
+func newPostgres(t testing.TB) *testDatabase {
 	t.Helper()
-	return &place{t: t, url: shared.NewDatabase(t)}
+	return &testDatabase{t: t, url: shared.NewDatabase(t)}
 }
 
 var shared postgres.Shared
 
 func TestMain(m *testing.M) {
 	if url := os.Getenv(childURL); url != "" {
-		os.Exit(child(url))
+		os.Exit(runChild(url))
 	}
 	code := m.Run()
 	shared.End()
 	os.Exit(code)
 }
 
-// open is one process of the fleet.
-func (p *place) open() *Database {
+// open opens the database like a process of the fleet.
+func (p *testDatabase) open() *Database {
 	p.t.Helper()
 	r, err := Open(p.t.Context(), Config{URL: p.url, Now: p.now})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	r.db.patience = patient // the race detector is slow
+	r.db.patience = waitTimeout // the race detector is slow
 	p.t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			p.t.Error(err)
@@ -66,21 +65,21 @@ func (p *place) open() *Database {
 	return r
 }
 
-// clock is one that tests turn.
-type clock struct {
+// A fakeClock is a clock that tests advance.
+type fakeClock struct {
 	mu sync.Mutex
 	at time.Time
 }
 
-func newClock() *clock { return &clock{at: time.Unix(1_800_000_000, 0)} }
+func newClock() *fakeClock { return &fakeClock{at: time.Unix(1_800_000_000, 0)} }
 
-func (c *clock) Now() time.Time {
+func (c *fakeClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at
 }
 
-func (c *clock) pass(d time.Duration) {
+func (c *fakeClock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at = c.at.Add(d)
@@ -93,6 +92,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// ok returns a function that returns v, or fails the test if err is not nil.
 func ok[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -101,7 +101,7 @@ func ok[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// someVMs are the first n of a plan.
+// someVMs returns the first n VMs of a plan.
 func someVMs(plan string, n int) []VM {
 	vms := make([]VM, n)
 	for i := range vms {
@@ -114,7 +114,7 @@ func someVMs(plan string, n int) []VM {
 	return vms
 }
 
-// fleet is a plan with VMs, a scheduler and workers w1, w2 that last for a minute.
+// A fleet is a database with a plan p, its VMs, a scheduler, and workers w1 and w2. Their leases last for a minute.
 type fleet struct {
 	*Database
 	t       testing.TB
@@ -139,8 +139,8 @@ func newFleet(t testing.TB, r *Database, vms int) *fleet {
 
 func key(n int) Key { return Key{"p", fmt.Sprintf("vm-%d", n)} }
 
-// grant gives VM n to a worker, and returns its claim.
-func (f *fleet) grant(n int, worker string) Claim {
+// grantVM grants VM n to a worker, and returns the claim.
+func (f *fleet) grantVM(n int, worker string) Claim {
 	f.t.Helper()
 	vms := ok(f.Scheduling.Grant(f.t.Context(), f.sched, []Granted{{Key: key(n), Worker: worker, Expected: time.Hour}}))(f.t)
 	if len(vms) != 1 || vms[0].State != Assigned || !vms[0].Granted || vms[0].Worker != worker {
@@ -149,15 +149,15 @@ func (f *fleet) grant(n int, worker string) Claim {
 	return Claim{key(n), worker, vms[0].Epoch}
 }
 
-// run grants and begins.
-func (f *fleet) run(n int, worker string) Claim {
+// runVM grants VM n to a worker and begins it.
+func (f *fleet) runVM(n int, worker string) Claim {
 	f.t.Helper()
-	c := f.grant(n, worker)
+	c := f.grantVM(n, worker)
 	must(f.t, f.Claims.Begin(f.t.Context(), c, []string{"id-" + worker}))
 	return c
 }
 
-func (f *fleet) vm(n int) VM {
+func (f *fleet) getVM(n int) VM {
 	f.t.Helper()
 	return ok(f.VMs.Get(f.t.Context(), key(n)))(f.t)
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// follow asks until nothing is newer, and returns the VMs as a follower has them.
-func follow(t *testing.T, r *Database, since int64, vms map[Key]VM) int64 {
+// followChanges applies all changes after a revision to vms, and returns the newest revision.
+func followChanges(t *testing.T, r *Database, since int64, vms map[Key]VM) int64 {
 	t.Helper()
 	for {
 		c := ok(r.Feed.Changes(t.Context(), since))(t)
@@ -29,55 +29,55 @@ func follow(t *testing.T, r *Database, since int64, vms map[Key]VM) int64 {
 	}
 }
 
-func TestAFollowerHasWhatTheTablesHave(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+func TestFollowedChangesMatchTables(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		const some = 30
 		ctx, r := t.Context(), p.open()
 		r.Feed.page = some
 		vms := map[Key]VM{}
 		var since int64
-		check := func(what string) {
+		compare := func(what string) {
 			t.Helper()
-			since = follow(t, r, since, vms)
+			since = followChanges(t, r, since, vms)
 			all := ok(r.VMs.List(ctx, Query{}))(t)
 			for _, v := range all {
 				if got := vms[v.Key]; got.Rev != v.Rev || got.State != v.State {
-					t.Fatalf("%s: %s is %s at %d, not %s at %d", what, v.Key, got.State, got.Rev, v.State, v.Rev)
+					t.Fatalf("%s: %s is %s at %d, want %s at %d", what, v.Key, got.State, got.Rev, v.State, v.Rev)
 				}
 			}
 			if rev := ok(r.Feed.Newest(ctx))(t); rev != since {
 				t.Fatalf("%s: the newest revision is %d, and a follower is at %d", what, rev, since)
 			}
 			if len(all) != len(vms) {
-				t.Fatalf("%s: a follower has %d VMs of %d", what, len(vms), len(all))
+				t.Fatalf("%s: a follower has %d VMs, want %d", what, len(vms), len(all))
 			}
 		}
 		ok(r.Plans.Add(ctx, Plan{Name: "p", Text: "x"}))(t)
 		ok(r.Plans.Add(ctx, Plan{Name: "q", Text: "x"}))(t)
 		must(t, r.VMs.Add(ctx, someVMs("q", 20)))
 		must(t, r.VMs.Add(ctx, someVMs("p", some-10)))
-		must(t, r.Plans.SetCommand(ctx, "q", Cancel)) // one revision, over the end of a page
-		check("added, with a revision that is cut")
+		must(t, r.Plans.SetCommand(ctx, "q", Cancel)) // one revision on two pages
+		compare("added, with a revision on two pages")
 		must(t, r.VMs.Add(ctx, someVMs("p", 2*some+10)))
-		check("added")
-		must(t, r.Plans.SetCommand(ctx, "p", Cancel)) // more than a page, of one revision
-		check("canceled")
+		compare("added")
+		must(t, r.Plans.SetCommand(ctx, "p", Cancel)) // one revision of more than a page
+		compare("canceled")
 		must(t, r.Plans.SetState(ctx, "p", PlanEnded, nil))
 		must(t, r.Plans.Drop(ctx, "p"))
 		ok(r.Plans.Add(ctx, Plan{Name: "p", Text: "y"}))(t)
 		must(t, r.VMs.Add(ctx, someVMs("p", some+10)))
-		check("dropped, and there anew")
+		compare("dropped and added again")
 		if c := ok(r.Feed.Changes(ctx, since))(t); c.Rev != since || len(c.VMs)+len(c.Plans)+len(c.Dropped) != 0 {
-			t.Errorf("nothing is new: %+v", c)
+			t.Errorf("got changes %+v, want none", c)
 		}
 	})
 }
 
-func TestChangesOfPlansWorkersAndLimitsAreTold(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+func TestChangesOfPlansWorkersAndLimitsAreReturned(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 1)
-		since := follow(t, f.Database, 0, map[Key]VM{})
+		since := followChanges(t, f.Database, 0, map[Key]VM{})
 		next := func() Changes {
 			t.Helper()
 			c := ok(f.Feed.Changes(ctx, since))(t)
@@ -98,19 +98,19 @@ func TestChangesOfPlansWorkersAndLimitsAreTold(t *testing.T) {
 		}
 		must(t, f.Limits.Set(ctx, "host:esx1/vms", -1))
 		if c := next(); len(c.Limits) != 1 || c.Limits[0].Units != -1 {
-			t.Errorf("limit taken back: %+v", c)
+			t.Errorf("limit removed: %+v", c)
 		}
 		must(t, f.Limits.Set(ctx, "host:esx1/vms", -1))
 		w := f.workers["w1"]
 		must(t, f.Leases.Renew(ctx, &w, aMinute))
 		if c := ok(f.Feed.Changes(ctx, since))(t); c.Rev != since {
-			t.Errorf("what changes nothing is a revision: %+v", c)
+			t.Errorf("calls without an effect made a revision: %+v", c)
 		}
 	})
 }
 
-func TestAwaitSeesOwnChangesAndOthers(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+func TestWaitForChangeSeesOwnAndOtherChanges(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		ctx, one, two := t.Context(), p.open(), p.open()
 		ok(one.Plans.Add(ctx, Plan{Name: "p"}))(t)
 		for round, writer := range []*Database{one, two, one, two} {
@@ -126,12 +126,12 @@ func TestAwaitSeesOwnChangesAndOthers(t *testing.T) {
 				select {
 				case err := <-done:
 					must(t, err)
-				case <-time.After(patient):
+				case <-time.After(waitTimeout):
 					t.Fatalf("round %d: a waiter was not woken", round)
 				}
 			}
 		}
-		one.db.revisions.poll <- struct{}{} // nobody polls: one's own are seen all the same
+		one.db.revisions.poll <- struct{}{} // no process polls; the own changes are seen nevertheless
 		since := ok(one.Feed.Changes(ctx, 0))(t).Rev
 		own := make(chan error)
 		go func() { own <- one.Feed.WaitForChange(ctx, since) }()
@@ -143,14 +143,14 @@ func TestAwaitSeesOwnChangesAndOthers(t *testing.T) {
 		go func() { done <- one.Feed.WaitForChange(gone, 1<<60) }()
 		cancel()
 		if err := <-done; err == nil {
-			t.Error("the end of the context is no error")
+			t.Error("WaitForChange returned no error when its context ended")
 		}
 	})
 }
 
-// Ten waiters ask as often as one does: that is what an idle fleet costs.
+// Ten waiters poll as often as one, so that an idle fleet causes little load.
 func TestWaitersPollTogether(t *testing.T) {
-	r := sqlitePlace(t).open()
+	r := newSQLite(t).open()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	const waiters = 10
@@ -183,11 +183,11 @@ func (r *revisions) lastPoll() time.Time {
 }
 
 func TestPagesOfVMs(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 25)
-		f.run(3, "w1")
-		f.run(7, "w2")
+		f.runVM(3, "w1")
+		f.runVM(7, "w2")
 		var seen []string
 		for after := int64(0); ; {
 			page := ok(f.VMs.List(ctx, Query{Plan: "p", After: after, Limit: 10}))(t)
@@ -200,16 +200,16 @@ func TestPagesOfVMs(t *testing.T) {
 			}
 		}
 		if len(seen) != 25 || seen[0] != "vm-1" || seen[24] != "vm-25" {
-			t.Errorf("pages have %v", seen)
+			t.Errorf("the pages contain %v, want vm-1 to vm-25", seen)
 		}
 		if vms := ok(f.VMs.List(ctx, Query{States: []State{Assigned, Running}}))(t); len(vms) != 2 {
-			t.Errorf("%d run", len(vms))
+			t.Errorf("%d VMs run, want 2", len(vms))
 		}
 		if vms := ok(f.VMs.List(ctx, Query{Worker: "w2", States: []State{Running}}))(t); len(vms) != 1 || vms[0].Key != key(7) || vms[0].Spec != nil {
 			t.Errorf("w2 has %+v", vms)
 		}
 		if got := fmt.Sprint(ok(f.Plans.Get(ctx, "p"))(t).Counts); got != "map[queued:23 running:2]" {
-			t.Errorf("counted %s", got)
+			t.Errorf("counts are %s", got)
 		}
 	})
 }

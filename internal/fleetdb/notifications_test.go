@@ -9,7 +9,7 @@ import (
 )
 
 func TestNotificationsAreQueuedOnceAndSettled(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		now := newClock()
 		p.now = now.Now
 		ctx, r := t.Context(), p.open()
@@ -22,7 +22,7 @@ func TestNotificationsAreQueuedOnceAndSettled(t *testing.T) {
 		other.Receiver = "team"
 		for range 2 {
 			if refused := ok(r.Notifications.Add(ctx, l, 7, []Notification{n, other}))(t); refused != 0 {
-				t.Errorf("%d refused", refused)
+				t.Errorf("%d notifications were refused, want 0", refused)
 			}
 		}
 		if rev, known, err := r.Notifications.Revision(ctx); rev != 7 || !known || err != nil {
@@ -38,7 +38,7 @@ func TestNotificationsAreQueuedOnceAndSettled(t *testing.T) {
 		if next, due, found, err = r.Notifications.Next(ctx, "ops"); err != nil || !found || due != time.Minute || next.Attempts != 1 {
 			t.Fatalf("next %+v, %v, %v, %v", next, due, found, err)
 		}
-		now.pass(59*time.Minute + time.Second)
+		now.advance(59*time.Minute + time.Second)
 		if state := ok(r.Notifications.Settle(ctx, l, next, "no route", time.Minute, time.Hour))(t); state != Abandoned {
 			t.Errorf("state %s", state)
 		}
@@ -56,20 +56,20 @@ func TestNotificationsAreQueuedOnceAndSettled(t *testing.T) {
 			t.Errorf("described as %q", got)
 		}
 
-		now.pass(2 * time.Hour) // another process sends now
+		now.advance(2 * time.Hour) // another process takes over
 		ok(r.Leases.Acquire(ctx, "notifier", "b", time.Hour))(t)
 		if _, err := r.Notifications.Add(ctx, l, 8, []Notification{n}); !errors.Is(err, ErrFenced) {
-			t.Errorf("added without the lease: %v", err)
+			t.Errorf("Add without the lease: got %v, want ErrFenced", err)
 		}
 		if _, err := r.Notifications.Settle(ctx, l, next, "x", 0, 0); !errors.Is(err, ErrFenced) {
-			t.Errorf("settled without the lease: %v", err)
+			t.Errorf("Settle without the lease: got %v, want ErrFenced", err)
 		}
 	})
 }
 
 func TestTheQueueIsBounded(t *testing.T) {
 	now := newClock()
-	p := sqlitePlace(t)
+	p := newSQLite(t)
 	p.now = now.Now
 	ctx, r := t.Context(), p.open()
 	l := ok(r.Leases.Acquire(ctx, "notifier", "a", time.Hour))(t)
@@ -78,12 +78,12 @@ func TestTheQueueIsBounded(t *testing.T) {
 	must(t, err)
 	all := []Notification{{Receiver: "ops", ID: "a"}, {Receiver: "ops", ID: "b"}, {Receiver: "team", ID: "b"}}
 	if refused := ok(r.Notifications.Add(ctx, l, 1, all))(t); refused != 1 {
-		t.Errorf("%d refused, want 1", refused)
+		t.Errorf("%d notifications were refused, want 1", refused)
 	}
-	now.pass(notificationAge + time.Hour)
+	now.advance(notificationAge + time.Hour)
 	l = ok(r.Leases.Acquire(ctx, "notifier", "a", time.Hour))(t)
 	ok(r.Notifications.Add(ctx, l, 2, nil))(t)
 	if counts := ok(r.Notifications.Counts(ctx))(t); len(counts) != 0 {
-		t.Errorf("old notifications stay: %v", counts)
+		t.Errorf("old notifications are left: %v", counts)
 	}
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/decamp/decamp/internal/lab/postgres"
 )
 
-// While PostgreSQL is gone everything is Unreachable, and nothing else; when it is back all goes
-// on by itself, and what was acknowledged is there.
-func TestPostgresIsGoneAndBack(t *testing.T) {
+// While PostgreSQL is down, every call returns Unreachable. When it is up again, the calls succeed without a restart,
+// and no acknowledged write is lost.
+func TestPostgresOutageLosesNoWrites(t *testing.T) {
 	server := postgres.Start(t)
 	outages := []struct {
-		name      string
-		out, back func()
+		name       string
+		begin, end func()
 	}{
 		{"stopped", server.Stop, server.Restart},
 		{"killed", server.Kill, server.Restart},
@@ -28,21 +28,21 @@ func TestPostgresIsGoneAndBack(t *testing.T) {
 	}
 	for i, o := range outages {
 		t.Run(o.name, func(t *testing.T) {
-			f := newFleet(t, (&place{t: t, url: server.NewDatabase(fmt.Sprint("outage", i))}).open(), writers)
+			f := newFleet(t, (&testDatabase{t: t, url: server.NewDatabase(fmt.Sprint("outage", i))}).open(), writers)
 			l := startLoad(t, f, time.Second)
-			l.all("works", func(w *loader) bool { return w.good > 2 })
-			o.out()
-			l.mark()
-			l.all("sees that it is gone", func(w *loader) bool { return w.away > 0 })
-			o.back()
-			l.mark()
-			l.all("works again", func(w *loader) bool { return w.good > 2 })
+			l.waitForAll("succeed", func(w *loader) bool { return w.good > 2 })
+			o.begin()
+			l.resetCounts()
+			l.waitForAll("notice the outage", func(w *loader) bool { return w.unreachable > 0 })
+			o.end()
+			l.resetCounts()
+			l.waitForAll("succeed again", func(w *loader) bool { return w.good > 2 })
 			l.end()
 		})
 	}
 }
 
-// load is a worker for each VM, all busy.
+// A load is a group of loaders.
 type load struct {
 	t       *testing.T
 	workers []*loader
@@ -50,52 +50,53 @@ type load struct {
 	ends    sync.WaitGroup
 }
 
+// A loader calls the database for one VM all the time.
 type loader struct {
 	f     *fleet
 	claim Claim
 
-	mu         sync.Mutex
-	good, away int // since the last mark
-	acked      int // the last step that was acknowledged
-	wrong      error
+	mu                sync.Mutex
+	good, unreachable int   // rounds since resetCounts
+	acked             int   // last acknowledged step
+	unexpected        error // last other error
 }
 
-// startLoad has them begin with the usual patience, as nobody makes up for what fails there, and work
-// with another.
+// startLoad starts a loader for each VM. The VMs begin with the default patience of the database, because a
+// failure there is not repeated. The loaders work with the given patience.
 func startLoad(t *testing.T, f *fleet, patience time.Duration) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{t: t, cancel: cancel}
 	for n := range writers {
-		l.workers = append(l.workers, &loader{f: f, claim: f.run(n+1, "w1")})
+		l.workers = append(l.workers, &loader{f: f, claim: f.runVM(n+1, "w1")})
 	}
 	f.db.patience = patience
 	for _, w := range l.workers {
-		l.ends.Go(func() { w.work(ctx) })
+		l.ends.Go(func() { w.run(ctx) })
 	}
 	return l
 }
 
-func (w *loader) work(ctx context.Context) {
-	lease, told := w.f.workers["w1"], []Progress{{Key: w.claim.Key}}
+func (w *loader) run(ctx context.Context) {
+	lease, reported := w.f.workers["w1"], []Progress{{Key: w.claim.Key}}
 	for step := 1; ctx.Err() == nil; step++ {
 		err := errors.Join(
 			w.f.Claims.SetStep(ctx, w.claim, fmt.Sprint(step), ""),
 			w.f.Leases.Renew(ctx, &lease, aMinute),
-			w.f.Progress.Report(ctx, lease, told, nil),
-			w.follow(ctx))
+			w.f.Progress.Report(ctx, lease, reported, nil),
+			w.readChanges(ctx))
 		if ctx.Err() == nil {
-			w.count(step, err)
+			w.countRound(step, err)
 		}
 	}
 }
 
-func (w *loader) follow(ctx context.Context) error {
+func (w *loader) readChanges(ctx context.Context) error {
 	_, err := w.f.Feed.Changes(ctx, 0)
 	return err
 }
 
-func (w *loader) count(step int, err error) {
+func (w *loader) countRound(step int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -103,9 +104,9 @@ func (w *loader) count(step int, err error) {
 		w.good++
 		w.acked = step
 	case allUnreachable(err):
-		w.away++
+		w.unreachable++
 	default:
-		w.wrong = err
+		w.unexpected = err
 	}
 }
 
@@ -118,26 +119,26 @@ func allUnreachable(err error) bool {
 	return true
 }
 
-func (l *load) mark() {
+func (l *load) resetCounts() {
 	for _, w := range l.workers {
 		w.mu.Lock()
-		w.good, w.away = 0, 0
+		w.good, w.unreachable = 0, 0
 		w.mu.Unlock()
 	}
 }
 
-// all waits until each worker fulfils a condition.
-func (l *load) all(what string, is func(*loader) bool) {
+// waitForAll waits until the condition holds for each loader.
+func (l *load) waitForAll(what string, cond func(*loader) bool) {
 	l.t.Helper()
 	for began := time.Now(); ; <-time.After(10 * time.Millisecond) {
 		n := 0
 		for _, w := range l.workers {
 			w.mu.Lock()
-			if w.wrong != nil {
-				l.t.Errorf("worker of %s: %v is a %s", w.claim.VM, w.wrong, fault.KindOf(w.wrong))
+			if w.unexpected != nil {
+				l.t.Errorf("loader of %s: error %v of kind %s, want Unreachable", w.claim.VM, w.unexpected, fault.KindOf(w.unexpected))
 				n = len(l.workers)
-				w.wrong = nil
-			} else if is(w) {
+				w.unexpected = nil
+			} else if cond(w) {
 				n++
 			}
 			w.mu.Unlock()
@@ -145,8 +146,8 @@ func (l *load) all(what string, is func(*loader) bool) {
 		if n >= len(l.workers) {
 			return
 		}
-		if time.Since(began) > patient {
-			l.t.Fatalf("%d of %d workers: it %s", n, len(l.workers), what)
+		if time.Since(began) > waitTimeout {
+			l.t.Fatalf("%d of %d loaders %s", n, len(l.workers), what)
 		}
 	}
 }
@@ -156,40 +157,39 @@ func (l *load) end() {
 	l.cancel()
 	l.ends.Wait()
 	for i, w := range l.workers {
-		v := l.workers[0].f.vm(i + 1)
+		v := l.workers[0].f.getVM(i + 1)
 		var step int
 		if _, err := fmt.Sscan(v.Step, &step); err != nil || step < w.acked || v.State != Running {
-			l.t.Errorf("%s is %s at step %q: %d was acknowledged", v.VM, v.State, v.Step, w.acked)
+			l.t.Errorf("%s is %s at step %q, want running at step %d or later", v.VM, v.State, v.Step, w.acked)
 		}
 	}
 }
 
-// A process that stands still amid its transaction is cut off by PostgreSQL. The others wait for
-// that.
-func TestAProcessThatStandsStillIsCutOff(t *testing.T) {
-	p := postgresPlace(t)
+// PostgreSQL ends the transaction of a suspended process after a timeout. Other writers wait until then.
+func TestTransactionOfSuspendedProcessIsEnded(t *testing.T) {
+	p := newPostgres(t)
 	ctx := t.Context()
 	f := newFleet(t, p.open(), 1)
-	claim := f.run(1, "w1")
+	claim := f.runVM(1, "w1")
 	p.url += "&idle_in_transaction_session_timeout=300ms"
-	still := p.open()
-	stopped, rev := standStill(t, still)
+	suspended := p.open()
+	stopped, rev := beginWrite(t, suspended)
 	if now := ok(f.Feed.Changes(ctx, 0))(t).Rev; now >= rev {
-		t.Errorf("revision %d is to be seen, nobody committed it", now)
+		t.Errorf("the newest revision is %d, but %d is not committed", now, rev)
 	}
 	must(t, f.Claims.SetStep(ctx, claim, "copy", ""))
 	if err := stopped.Commit(); err == nil {
-		t.Error("who stood still goes on with what it began")
+		t.Error("the suspended process committed its transaction")
 	}
-	must(t, still.Limits.Set(ctx, "x", 1)) // and with all else
+	must(t, suspended.Limits.Set(ctx, "x", 1)) // a new transaction succeeds
 }
 
-// Package flow makes its tables under a lock of its own, and builds indexes there that wait for
-// every statement under way. A database that is opened meanwhile must not wait for that lock: each
-// would wait for the other, and PostgreSQL would not know.
-func TestOpeningDoesNotWaitForTheEngine(t *testing.T) {
-	const engine = 0x646563616d70 // flow's migrationLock
-	p := postgresPlace(t)
+// Package workflow creates its tables under an advisory lock. The indexes that it builds then wait for all running
+// statements. Opening a database must not wait for that lock: the two would wait for each other, and PostgreSQL does
+// not detect that.
+func TestOpenDoesNotWaitForWorkflowMigration(t *testing.T) {
+	const engine = 0x646563616d70 // migrationLock of package workflow
+	p := newPostgres(t)
 	db, err := sql.Open("pgx", p.url)
 	must(t, err)
 	defer db.Close()
@@ -201,14 +201,14 @@ func TestOpeningDoesNotWaitForTheEngine(t *testing.T) {
 	p.open()
 }
 
-// Leases are renewed, and progress is told, beside a transaction that takes long.
-func TestLeasesDoNotWaitForWhoStandsStill(t *testing.T) {
-	p := postgresPlace(t)
+// Leases are renewed and progress is reported during a long transaction of another process.
+func TestLeasesDoNotWaitForLongTransactions(t *testing.T) {
+	p := newPostgres(t)
 	ctx := t.Context()
 	f := newFleet(t, p.open(), 1)
-	f.run(1, "w1")
+	f.runVM(1, "w1")
 	p.url += "&idle_in_transaction_session_timeout=1h"
-	stopped, _ := standStill(t, p.open())
+	stopped, _ := beginWrite(t, p.open())
 	worker := f.workers["w1"]
 	must(t, errors.Join(
 		f.Leases.Renew(ctx, &worker, aMinute),
@@ -218,21 +218,21 @@ func TestLeasesDoNotWaitForWhoStandsStill(t *testing.T) {
 	must(t, stopped.Rollback())
 }
 
-// standStill begins a transaction as all that write do, and returns in its middle.
-func standStill(t *testing.T, r *Database) (amid *sql.Tx, rev int64) {
+// beginWrite begins a transaction in the way of all writers, and does not end it.
+func beginWrite(t *testing.T, r *Database) (open *sql.Tx, rev int64) {
 	t.Helper()
-	amid, err := r.db.durable.BeginTx(t.Context(), nil)
+	open, err := r.db.durable.BeginTx(t.Context(), nil)
 	must(t, err)
-	must(t, amid.QueryRow(`UPDATE meta SET rev = rev + 1 WHERE id = 1 RETURNING rev`).Scan(&rev))
-	return amid, rev
+	must(t, open.QueryRow(`UPDATE meta SET rev = rev + 1 WHERE id = 1 RETURNING rev`).Scan(&rev))
+	return open, rev
 }
 
-// Connections that ended while they were idle are nobody's error.
-func TestPostgresWasRestartedMeanwhile(t *testing.T) {
+// Connections that were closed while they were idle cause no error.
+func TestIdleConnectionsSurvivePostgresRestart(t *testing.T) {
 	server := postgres.Start(t)
-	f := newFleet(t, (&place{t: t, url: server.NewDatabase("restarted")}).open(), writers)
-	l := startLoad(t, f, patience) // opens several
-	l.all("works", func(w *loader) bool { return w.good > 0 })
+	f := newFleet(t, (&testDatabase{t: t, url: server.NewDatabase("restarted")}).open(), writers)
+	l := startLoad(t, f, patience) // opens several connections
+	l.waitForAll("succeed", func(w *loader) bool { return w.good > 0 })
 	l.end()
 	server.Stop()
 	server.Restart()
@@ -241,7 +241,7 @@ func TestPostgresWasRestartedMeanwhile(t *testing.T) {
 	}
 }
 
-func TestNoPostgresThere(t *testing.T) {
+func TestDatabaseOpenErrors(t *testing.T) {
 	server := postgres.Start(t)
 	cases := []struct {
 		url  string
@@ -259,16 +259,16 @@ func TestNoPostgresThere(t *testing.T) {
 	for _, c := range cases {
 		r, err := Open(t.Context(), Config{URL: c.url})
 		if r != nil || !fault.Is(err, c.kind) || fault.HintOf(err) == "" || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: %v is %s, not %s (%s)", c.url, err, fault.KindOf(err), c.kind, fault.HintOf(err))
+			t.Errorf("%s: got %v of kind %s, want %s with a hint (%q)", c.url, err, fault.KindOf(err), c.kind, fault.HintOf(err))
 		}
 	}
 }
 
-func TestWhoGivesUpWaitingHearsThat(t *testing.T) {
-	r := sqlitePlace(t).open()
+func TestCanceledContextIsReported(t *testing.T) {
+	r := newSQLite(t).open()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.Limits.Set(ctx, "x", 1); !fault.Is(err, fault.Canceled) {
-		t.Errorf("canceled: %v", err)
+		t.Errorf("with a canceled context: got %v, want Canceled", err)
 	}
 }

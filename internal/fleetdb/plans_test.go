@@ -13,135 +13,134 @@ import (
 )
 
 func TestAPlanIsSubmittedOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		ctx, r := t.Context(), p.open()
 		text := "version: 1\n# größer\n" + strings.Repeat("x", 1<<20)
 		one := ok(r.Plans.Add(ctx, Plan{Name: "p", Text: text, Folder: "/etc/decamp", By: "ann"}))(t)
 		two := ok(r.Plans.Add(ctx, Plan{Name: "p", Text: text, Folder: "/root", By: "bob"}))(t)
 		if one.Rev != two.Rev || two.By != "ann" || two.Folder != "/etc/decamp" || two.Text != text || two.State != PlanListing || two.Created.IsZero() {
-			t.Errorf("the same again: %+v", two)
+			t.Errorf("the same plan again: %+v", two)
 		}
 		if _, err := r.Plans.Add(ctx, Plan{Name: "p", Text: "other"}); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-			t.Errorf("another text: %v", err)
+			t.Errorf("another text: got %v, want Conflict with a hint", err)
 		}
 		failure := &Failure{Kind: "denied", Text: "login to vc1", Hint: "look at the password"}
 		must(t, r.Plans.SetState(ctx, "p", PlanEnded, failure))
 		plan := ok(r.Plans.Get(ctx, "p"))(t)
 		if plan.State != PlanFailed || *plan.Failure != *failure || !plan.Listed.IsZero() || plan.Ended.IsZero() {
-			t.Errorf("ended: %+v", plan)
+			t.Errorf("ended plan: %+v", plan)
 		}
 		must(t, r.Plans.SetCommand(ctx, "p", Retry))
 		if plan := ok(r.Plans.Get(ctx, "p"))(t); plan.State != PlanListing || plan.Failure != nil {
-			t.Errorf("listed again: %+v", plan)
+			t.Errorf("retried plan: %+v", plan)
 		}
 	})
 }
 
 func TestOnlyAnEndedPlanIsDropped(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 2)
-		f.run(1, "w1")
+		f.runVM(1, "w1")
 		must(t, f.Progress.Report(ctx, f.workers["w1"], []Progress{{Key: key(1), Done: 7}}, nil))
 		if err := f.Plans.Drop(ctx, "p"); !fault.Is(err, fault.Conflict) {
-			t.Errorf("dropped while it runs: %v", err)
+			t.Errorf("Drop of a running plan: got %v, want Conflict", err)
 		}
 		must(t, f.Plans.SetState(ctx, "p", PlanEnded, nil))
 		must(t, f.Plans.Drop(ctx, "p"))
 		if _, err := f.Plans.Get(ctx, "p"); !fault.Is(err, fault.NotFound) {
-			t.Errorf("dropped: %v", err)
+			t.Errorf("dropped plan: got %v, want NotFound", err)
 		}
 		if _, err := f.VMs.Get(ctx, key(1)); !fault.Is(err, fault.NotFound) {
-			t.Errorf("dropped: %v", err)
+			t.Errorf("VM of the dropped plan: got %v, want NotFound", err)
 		}
 		if left := ok(f.Progress.List(ctx, ""))(t); len(left) != 0 {
-			t.Errorf("left of it: %+v", left)
+			t.Errorf("progress of the dropped plan is left: %+v", left)
 		}
 	})
 }
 
 func TestVMsAreAddedOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 3)
-		f.run(2, "w1")
+		f.runVM(2, "w1")
 		odd := VM{Key: Key{"p", "vm-ö \"x\""}, Name: "a\nb", Priority: -3, Line: 9, Spec: json.RawMessage(`{"a":  [1, "\""]}`)}
 		must(t, f.VMs.Add(ctx, append(someVMs("p", 4), odd)))
-		if v := f.vm(2); v.State != Running {
-			t.Errorf("what was there is %s", v.State)
+		if v := f.getVM(2); v.State != Running {
+			t.Errorf("the VM that was added before is %s, want running", v.State)
 		}
 		v := ok(f.VMs.Get(ctx, odd.Key))(t)
-		if v.Name != odd.Name || v.Seq != 5 || v.Priority != -3 || v.Line != 9 || v.Warm || !bytes.Equal(compact(t, v.Spec), compact(t, odd.Spec)) {
+		if v.Name != odd.Name || v.Seq != 5 || v.Priority != -3 || v.Line != 9 || v.Warm || !bytes.Equal(compactJSON(t, v.Spec), compactJSON(t, odd.Spec)) {
 			t.Errorf("added: %+v, spec %s", v, v.Spec)
 		}
 		want := someVMs("p", 4)[3]
-		v = f.vm(4)
+		v = f.getVM(4)
 		if v.Name != want.Name || v.Bytes != want.Bytes || !v.Warm || v.Disks != 2 || fmt.Sprint(v.To, v.Runs) != fmt.Sprint(want.To, want.Runs) || v.Host != "esx1" {
 			t.Errorf("added: %+v", v)
 		}
 		if err := f.VMs.Add(ctx, someVMs("q", 1)); !fault.Is(err, fault.NotFound) {
-			t.Errorf("of no plan: %v", err)
+			t.Errorf("VMs of a plan that does not exist: got %v, want NotFound", err)
 		}
 	})
 }
 
-func compact(t *testing.T, raw json.RawMessage) []byte {
+func compactJSON(t *testing.T, raw json.RawMessage) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	must(t, json.Compact(&b, raw))
 	return b.Bytes()
 }
 
-func TestWhatWasNotFoundHasFailed(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+func TestMissingVMIsRecordedAsFailed(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		ctx, r := t.Context(), p.open()
 		ok(r.Plans.Add(ctx, Plan{Name: "p", Text: "t"}))(t)
 		why := &Failure{Kind: "not-found", Text: "no VM is called web9", Hint: "decamp ls"}
 		must(t, r.VMs.Add(ctx, []VM{{Key: Key{"p", "line-7"}, Name: "web9", State: Failed, Failure: why}}))
 		v := ok(r.VMs.Get(ctx, Key{"p", "line-7"}))(t)
 		if v.State != Failed || v.Requested != NoTransfer || v.Ended.IsZero() || v.Failure == nil || *v.Failure != *why {
-			t.Errorf("it is %+v, %+v", v, v.Failure)
+			t.Errorf("the VM is %+v with failure %+v", v, v.Failure)
 		}
 		if n := ok(r.Plans.Get(ctx, "p"))(t).Counts; n[Failed] != 1 {
-			t.Errorf("counts %v", n)
+			t.Errorf("counts are %v, want 1 failed VM", n)
 		}
 	})
 }
 
 func TestPlansAreCounted(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 4)
 		ok(f.Plans.Add(ctx, Plan{Name: "empty"}))(t)
 		for _, step := range []struct {
-			do   func()
+			run  func()
 			want string
 		}{
 			{func() {}, "map[queued:4]"},
-			{func() { f.run(1, "w1") }, "map[queued:3 running:1]"},
-			{func() { f.stage(2, Failed) }, "map[failed:1 queued:2 running:1]"},
+			{func() { f.runVM(1, "w1") }, "map[queued:3 running:1]"},
+			{func() { f.bringTo(2, Failed) }, "map[failed:1 queued:2 running:1]"},
 		} {
-			step.do()
-			for range 2 { // counted, and remembered
+			step.run()
+			for range 2 { // counted, then cached
 				plans := ok(f.Plans.List(ctx))(t)
 				if len(plans) != 2 || fmt.Sprint(plans[0].Counts) != step.want || len(plans[1].Counts) != 0 || plans[0].Text != "" {
-					t.Fatalf("counted %+v, not %s", plans, step.want)
+					t.Fatalf("counted %+v, want %s", plans, step.want)
 				}
-				plans[0].Counts[Done] = 99 // it is the caller's
+				plans[0].Counts[Done] = 99 // does not change the cache
 			}
 		}
 	})
 }
 
-// Who is dead does not say that nothing moves any more: the rate that was told last counts for as
-// long as there may be another.
-func TestProgressThatIsOldIsSilent(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+// A dead worker does not report that its transfers have stopped. Its last rates count until silentAfter.
+func TestStaleProgressIsSilent(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		ctx := t.Context()
 		now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 		p.now = func() time.Time { return now }
 		f := newFleet(t, p.open(), 1)
-		f.run(1, "w1")
+		f.runVM(1, "w1")
 		must(t, f.Progress.Report(ctx, f.workers["w1"], []Progress{{Key: key(1), Total: 100, Done: 42, Rate: 7}}, nil))
 		for _, after := range []time.Duration{0, silentAfter - time.Second, time.Second} {
 			now = now.Add(after)
@@ -154,69 +153,69 @@ func TestProgressThatIsOldIsSilent(t *testing.T) {
 	})
 }
 
-func TestProgressIsOfWhoDrives(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+func TestOnlyTheWorkerOfAVMReportsItsProgress(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		ctx := t.Context()
 		p.now = func() time.Time { return time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC) }
 		f := newFleet(t, p.open(), 3)
-		f.run(1, "w1")
-		claim := f.run(2, "w2")
-		told := Progress{Key: key(1), Total: 100, Done: 42, Rate: 7, Round: 2, Outage: time.Second, Dirty: 3, Busy: bottleneck.Busy{Source: 1, Target: 0.25}}
-		must(t, f.Progress.Report(ctx, f.workers["w1"], []Progress{told, {Key: key(2), Done: 1}, {Key: key(9)}}, nil))
+		f.runVM(1, "w1")
+		claim := f.runVM(2, "w2")
+		reported := Progress{Key: key(1), Total: 100, Done: 42, Rate: 7, Round: 2, Outage: time.Second, Dirty: 3, Busy: bottleneck.Busy{Source: 1, Target: 0.25}}
+		must(t, f.Progress.Report(ctx, f.workers["w1"], []Progress{reported, {Key: key(2), Done: 1}, {Key: key(9)}}, nil))
 		all := ok(f.Progress.List(ctx, "p"))(t)
 		if len(all) != 1 || all[0].At.IsZero() {
-			t.Fatalf("told %+v", all)
+			t.Fatalf("progress is %+v", all)
 		}
 		all[0].At = time.Time{}
-		if all[0] != told {
-			t.Errorf("told %+v, not %+v", all[0], told)
+		if all[0] != reported {
+			t.Errorf("progress is %+v, want %+v", all[0], reported)
 		}
 		must(t, f.Progress.Report(ctx, f.workers["w2"], []Progress{{Key: key(2), Done: 5}}, nil))
 		if all := ok(f.Progress.List(ctx, ""))(t); len(all) != 2 || all[1].Done != 5 {
-			t.Errorf("told %+v", all)
+			t.Errorf("progress is %+v", all)
 		}
 		must(t, f.Claims.Finish(ctx, claim, End{State: Done}))
 		must(t, f.Progress.Report(ctx, f.workers["w2"], []Progress{{Key: key(2), Done: 6}}, nil)) // late
 		if all := ok(f.Progress.List(ctx, ""))(t); len(all) != 1 || all[0].VM != "vm-1" {
-			t.Errorf("told of one that is over: %+v", all)
+			t.Errorf("progress is %+v, want none of the VM that is done", all)
 		}
 		ok(f.Workers.Join(ctx, Worker{Name: "w1"}, aMinute))(t)
-		if err := f.Progress.Report(ctx, f.workers["w1"], []Progress{told}, nil); !fault.Is(err, fault.Conflict) {
-			t.Errorf("told by one who is not it any more: %v", err)
+		if err := f.Progress.Report(ctx, f.workers["w1"], []Progress{reported}, nil); !fault.Is(err, fault.Conflict) {
+			t.Errorf("report of the replaced process: got %v, want Conflict", err)
 		}
 	})
 }
 
-func TestTheBoardIsWrittenForThoseWhoLook(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+func TestSchedulerStateIsRequestedAndWritten(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		clock := newClock()
 		p.now = clock.Now
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 1)
 		if since := ok(f.SchedulerState.Requested(ctx))(t); since < 24*time.Hour {
-			t.Errorf("looked at %v ago, never", since)
+			t.Errorf("requested %v ago, want never", since)
 		}
 		must(t, f.SchedulerState.Request(ctx))
 		must(t, f.SchedulerState.Request(ctx))
-		clock.pass(5 * time.Second)
+		clock.advance(5 * time.Second)
 		if since := ok(f.SchedulerState.Requested(ctx))(t); since != 5*time.Second {
-			t.Errorf("looked at %v ago", since)
+			t.Errorf("requested %v ago, want 5 s", since)
 		}
 		must(t, f.SchedulerState.Write(ctx, f.sched, json.RawMessage(`{"waiting":[]}`)))
 		doc, at, err := f.SchedulerState.Read(ctx)
 		if must(t, err); string(doc) != `{"waiting":[]}` || !at.Equal(clock.Now()) {
-			t.Errorf("the board is %s of %v", doc, at)
+			t.Errorf("the state is %s of %v", doc, at)
 		}
 		must(t, f.Leases.Free(ctx, f.sched))
 		ok(f.Leases.Acquire(ctx, "scheduler", "s2", aMinute))(t)
 		if err := f.SchedulerState.Write(ctx, f.sched, json.RawMessage(`{}`)); !fault.Is(err, fault.Conflict) {
-			t.Errorf("written by a former scheduler: %v", err)
+			t.Errorf("Write by a former scheduler: got %v, want Conflict", err)
 		}
 	})
 }
 
 func TestTheAuditTrailIsReadBackwards(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		ctx, r := t.Context(), p.open()
 		for i := range 5 {
 			must(t, r.Audit.Add(ctx, Entry{User: "ann", Role: "operate", From: "local", Action: "pause", On: fmt.Sprint("p", i), Err: "no"}))
@@ -230,7 +229,7 @@ func TestTheAuditTrailIsReadBackwards(t *testing.T) {
 }
 
 func TestRecordsAndLimitsAreKept(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		ctx, r := t.Context(), p.open()
 		must(t, r.Records.Put(ctx, "leftover", "b", json.RawMessage(`{"n": 1}`)))
 		must(t, r.Records.Put(ctx, "leftover", "a", json.RawMessage(`{"n": 2}`)))
@@ -239,7 +238,7 @@ func TestRecordsAndLimitsAreKept(t *testing.T) {
 		must(t, r.Records.Drop(ctx, "other", "b"))
 		must(t, r.Records.Drop(ctx, "other", "b"))
 		if one, none := ok(r.Records.Get(ctx, "leftover", "b"))(t), ok(r.Records.Get(ctx, "leftover", "c"))(t); string(one) != `{"n": 3}` || none != nil {
-			t.Errorf("one is %s, none is %s", one, none)
+			t.Errorf("records are %s and %s, want {\"n\": 3} and none", one, none)
 		}
 		recs := ok(r.Records.List(ctx, "leftover"))(t)
 		if len(recs) != 2 || recs[0].ID != "a" || string(recs[1].Doc) != `{"n": 3}` || len(ok(r.Records.List(ctx, "other"))(t)) != 0 {
@@ -258,7 +257,7 @@ func TestRecordsAndLimitsAreKept(t *testing.T) {
 
 // A plan whose row changed, or that has a VM that has not ended, does not advance.
 func TestAdvanceDecidesByTheCurrentRow(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		ctx, f := t.Context(), newFleet(t, p.open(), 1)
 		state := func(want PlanState) Plan {
 			t.Helper()

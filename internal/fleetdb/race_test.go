@@ -19,10 +19,10 @@ const writers = 8
 
 var rounds = map[bool]int{false: 6, true: 15}[lane.Slow]
 
-// Revisions that are committed in another order than they were taken in would be skipped by
-// whoever reads in between: PostgreSQL does that to those who let it.
+// A follower sees every revision. It would skip one if PostgreSQL committed revisions in another order than they were
+// assigned.
 func TestNoRevisionIsSkipped(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		handles := [2]*Database{p.open(), p.open()}
 		ok(handles[0].Plans.Add(t.Context(), Plan{Name: "p"}))(t)
 		followed := [2]map[Key]VM{{}, {}}
@@ -40,7 +40,7 @@ func TestNoRevisionIsSkipped(t *testing.T) {
 		must(t, followers.Wait())
 		for i, vms := range followed {
 			if len(vms) != writers*rounds {
-				t.Errorf("follower %d has %d VMs of %d", i, len(vms), writers*rounds)
+				t.Errorf("follower %d has %d VMs, want %d", i, len(vms), writers*rounds)
 			}
 		}
 	})
@@ -55,7 +55,7 @@ func addOneByOne(ctx context.Context, r *Database, writer int) error {
 	return nil
 }
 
-// followUntil reads what is new, and once more after writing has ended.
+// followUntil reads changes until writing has ended, and then all remaining ones.
 func followUntil(ctx, writing context.Context, r *Database, vms map[Key]VM) error {
 	for since := int64(0); ; {
 		last := writing.Err() != nil
@@ -65,7 +65,7 @@ func followUntil(ctx, writing context.Context, r *Database, vms map[Key]VM) erro
 		}
 		for _, v := range c.VMs {
 			if old, there := vms[v.Key]; there && old.Rev >= v.Rev {
-				return fmt.Errorf("%s is of revision %d after %d", v.Key, v.Rev, old.Rev)
+				return fmt.Errorf("%s has revision %d after %d", v.Key, v.Rev, old.Rev)
 			}
 			vms[v.Key] = v
 		}
@@ -76,39 +76,39 @@ func followUntil(ctx, writing context.Context, r *Database, vms map[Key]VM) erro
 	}
 }
 
-// Schedulers, workers and those that they replace do what they can to the same few VMs. The
-// step of each says who wrote it: it never goes back to an older epoch.
-func TestAVMHasOneDriver(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+// Schedulers, workers and their replaced processes write to the same VMs. The step of a VM is the epoch of its writer,
+// and never returns to an older epoch.
+func TestReplacedWorkersCannotWriteToVMs(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		handles := [2]*Database{p.open(), p.open()}
 		f := newFleet(t, handles[0], 4)
-		f.grant(1, "w1")
+		f.grantVM(1, "w1")
 		var group errgroup.Group
 		watching, done := context.WithCancel(t.Context())
 		watch := make(chan error, 1)
 		go func() { watch <- watchSteps(t.Context(), watching, handles[1]) }()
-		var claims claimBox
+		var claims claimPool
 		for w := range writers {
-			m := &meddler{Database: handles[w%2], rng: rand.New(rand.NewPCG(1, uint64(w))), sched: f.sched, claims: &claims}
-			group.Go(func() error { return m.meddle(t.Context()) })
+			m := &contender{Database: handles[w%2], rng: rand.New(rand.NewPCG(1, uint64(w))), sched: f.sched, claims: &claims}
+			group.Go(func() error { return m.run(t.Context()) })
 		}
 		must(t, group.Wait())
 		done()
 		must(t, <-watch)
 		if claims.won < writers || claims.fenced < writers {
-			t.Errorf("%d writes won and %d were fenced: that tests little", claims.won, claims.fenced)
+			t.Errorf("%d writes succeeded and %d were fenced, want at least %d each", claims.won, claims.fenced, writers)
 		}
 	})
 }
 
-// claimBox is where claims are found by those who got them, and by others.
-type claimBox struct {
+// A claimPool contains the claims of all contenders, so that each can use the claims of the others.
+type claimPool struct {
 	mu          sync.Mutex
 	all         []Claim
 	won, fenced int
 }
 
-func (b *claimBox) put(vms []VM) {
+func (b *claimPool) addClaims(vms []VM) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, v := range vms {
@@ -116,8 +116,8 @@ func (b *claimBox) put(vms []VM) {
 	}
 }
 
-// pick returns a claim of the last few: some are old.
-func (b *claimBox) pick(rng *rand.Rand) (Claim, bool) {
+// pickClaim returns one of the last claims, which may be old.
+func (b *claimPool) pickClaim(rng *rand.Rand) (Claim, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.all) == 0 {
@@ -126,7 +126,8 @@ func (b *claimBox) pick(rng *rand.Rand) (Claim, bool) {
 	return b.all[len(b.all)-1-rng.IntN(min(len(b.all), 8))], true
 }
 
-func (b *claimBox) count(err error) error {
+// countResult counts a write. It returns err unless the write was fenced.
+func (b *claimPool) countResult(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -140,23 +141,24 @@ func (b *claimBox) count(err error) error {
 	return nil
 }
 
-type meddler struct {
+// A contender makes random calls of schedulers and workers.
+type contender struct {
 	*Database
 	rng    *rand.Rand
 	sched  Lease
-	claims *claimBox
+	claims *claimPool
 }
 
-func (m *meddler) meddle(ctx context.Context) error {
+func (m *contender) run(ctx context.Context) error {
 	for range 4 * rounds {
-		if err := m.once(ctx); err != nil {
+		if err := m.callOnce(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *meddler) once(ctx context.Context) error {
+func (m *contender) callOnce(ctx context.Context) error {
 	k, worker := key(1+m.rng.IntN(4)), fmt.Sprint("w", 1+m.rng.IntN(2))
 	switch m.rng.IntN(8) {
 	case 0:
@@ -164,24 +166,24 @@ func (m *meddler) once(ctx context.Context) error {
 			return err
 		}
 		vms, err := m.VMs.List(ctx, Query{Worker: worker, States: []State{Assigned}})
-		m.claims.put(vms)
+		m.claims.addClaims(vms)
 		return err
 	case 1, 2, 3:
 		vms, err := m.Scheduling.Grant(ctx, m.sched, []Granted{{Key: k, Worker: worker}})
-		m.claims.put(vms)
+		m.claims.addClaims(vms)
 		return err
 	}
-	c, some := m.claims.pick(m.rng)
-	if !some {
+	c, found := m.claims.pickClaim(m.rng)
+	if !found {
 		return nil
 	}
 	if m.rng.IntN(4) == 0 {
-		return m.claims.count(m.Claims.Finish(ctx, c, End{State: Queued}))
+		return m.claims.countResult(m.Claims.Finish(ctx, c, End{State: Queued}))
 	}
-	return m.claims.count(m.Claims.SetStep(ctx, c, strconv.FormatInt(c.Epoch, 10), ""))
+	return m.claims.countResult(m.Claims.SetStep(ctx, c, strconv.FormatInt(c.Epoch, 10), ""))
 }
 
-// watchSteps follows every change and holds each VM's step and epoch against the last ones.
+// watchSteps checks in every change that the step and the epoch of a VM do not decrease.
 func watchSteps(ctx, watching context.Context, r *Database) error {
 	type seen struct{ epoch, step int64 }
 	last := map[Key]seen{}
@@ -193,9 +195,9 @@ func watchSteps(ctx, watching context.Context, r *Database) error {
 		}
 		for _, v := range c.VMs {
 			now := seen{epoch: v.Epoch}
-			now.step, _ = strconv.ParseInt(v.Step, 10, 64) // none yet is 0
+			now.step, _ = strconv.ParseInt(v.Step, 10, 64) // 0 if no step is set
 			if was := last[v.Key]; now.epoch < was.epoch || now.step < was.step || now.step > now.epoch {
-				return fmt.Errorf("%s: epoch %d with step of %d after %d with step of %d", v.Key, now.epoch, now.step, was.epoch, was.step)
+				return fmt.Errorf("%s: epoch %d with step %d after epoch %d with step %d", v.Key, now.epoch, now.step, was.epoch, was.step)
 			}
 			last[v.Key] = now
 		}
@@ -206,14 +208,14 @@ func watchSteps(ctx, watching context.Context, r *Database) error {
 	}
 }
 
-// Of those who want a lease at once, one gets it.
-func TestALeaseIsTakenOnce(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+// If several processes acquire a lease at the same time, one gets it.
+func TestLeaseIsAcquiredByOneProcess(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		handles := [2]*Database{p.open(), p.open()}
 		clock := newClock()
 		handles[0].db.now, handles[1].db.now = clock.Now, clock.Now
 		for round := range 5 {
-			clock.pass(2 * aMinute)
+			clock.advance(2 * aMinute)
 			var group errgroup.Group
 			got := make(chan Lease, writers)
 			for w := range writers {
@@ -226,10 +228,10 @@ func TestALeaseIsTakenOnce(t *testing.T) {
 			}
 			must(t, group.Wait())
 			if len(got) != 1 {
-				t.Fatalf("%d of %d have it", len(got), writers)
+				t.Fatalf("%d of %d processes have the lease, want 1", len(got), writers)
 			}
 			if l := <-got; l.Epoch != int64(round+1) {
-				t.Errorf("epoch %d in round %d", l.Epoch, round)
+				t.Errorf("epoch %d in round %d, want %d", l.Epoch, round, round+1)
 			}
 		}
 	})

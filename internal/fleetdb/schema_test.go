@@ -16,10 +16,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-var update = flag.Bool("update", false, "write testdata anew")
+var update = flag.Bool("update", false, "update the files in testdata")
 
-// statements runs text on an empty database as any client would, without Open.
-func (p *place) statements(text string) {
+// execute executes SQL statements on an empty database, without Open.
+func (p *testDatabase) execute(text string) {
 	p.t.Helper()
 	d := ok(openDatabase(Config{URL: p.url}))(p.t)
 	defer d.close()
@@ -30,9 +30,9 @@ func (p *place) statements(text string) {
 	}
 }
 
-// The tables of each released version stay as they are: the changes that created them are never edited. Version 1
-// is from before the first release; 0.1.0 has version 4.
-func TestReleasedTablesStayAsTheyAre(t *testing.T) {
+// The changes that created the tables of a released version are never edited. Version 1 is from before the first
+// release; 0.1.0 has version 4.
+func TestTablesOfReleasesDoNotChange(t *testing.T) {
 	for _, version := range []int{1, 4} {
 		var b bytes.Buffer
 		for _, s := range meta {
@@ -53,15 +53,15 @@ func TestReleasedTablesStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// A fleet's database of version 1, in the middle of a plan, goes on in this version.
+// This version opens a database of version 1 in the middle of a plan, and continues it.
 func TestADatabaseOfVersion1IsRead(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		before := "PRAGMA application_id = 1684237680;\n"
 		if strings.HasPrefix(p.url, "postgres") {
 			before = "CREATE SCHEMA decamp;\n"
 		}
 		tables, rows := ok(os.ReadFile("testdata/v1-tables.sql"))(t), ok(os.ReadFile("testdata/v1-rows.sql"))(t)
-		p.statements(before + string(tables) + strings.TrimSuffix(string(rows), ";\n"))
+		p.execute(before + string(tables) + strings.TrimSuffix(string(rows), ";\n"))
 		ctx, r := t.Context(), p.open()
 		plan, v := ok(r.Plans.Get(ctx, "wave1"))(t), ok(r.VMs.Get(ctx, Key{"wave1", "vm-42"}))(t)
 		if plan.Command != Pause || plan.By != "ann" || plan.Counts[Running] != 1 || plan.Text != "version: 1" || plan.Listed.IsZero() {
@@ -82,63 +82,63 @@ func TestADatabaseOfVersion1IsRead(t *testing.T) {
 	})
 }
 
-// A database that a newer, incompatible version has upgraded is refused, and stays as it is.
-func TestADatabaseOfANewerVersionIsLeftAlone(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+// A database that a newer, incompatible version has upgraded is refused and not changed.
+func TestDatabaseOfNewerVersionIsNotChanged(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		r := p.open()
 		ok(r.db.durable.Exec(`UPDATE meta SET version = 99, oldest = 98`))(t)
 		before := p.dump(r)
 		_, err := Open(t.Context(), Config{URL: p.url})
 		if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "schema version 99") ||
 			!strings.Contains(err.Error(), fmt.Sprintf("supports version %d", len(schemaChanges))) || !strings.Contains(fault.HintOf(err), "install the version of decamp") {
-			t.Errorf("opened: %v (%s)", err, fault.HintOf(err))
+			t.Errorf("Open: got %v (hint %q), want Unsupported with both versions and a hint", err, fault.HintOf(err))
 		}
 		if after := p.dump(r); before != after {
-			t.Errorf("it was changed: before %s, after %s", before, after)
+			t.Errorf("the refused database was changed: before %s, after %s", before, after)
 		}
 	})
 }
 
-// A process that has the database open while an incompatible version upgrades it writes nothing from then on.
+// A process has the database open while an incompatible version upgrades it. It writes nothing after that.
 func TestAnOpenDatabaseIsUpgradedIncompatibly(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		r := p.open()
 		ok(r.Plans.Add(t.Context(), Plan{Name: "p"}))(t)
-		p.upgrade(nextChange(false))
+		p.upgradeWith(nextChange(false))
 		before := p.dump(r)
 		_, err := r.Plans.Add(t.Context(), Plan{Name: "q"})
 		if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), fmt.Sprintf("schema version %d", len(schemaChanges)+1)) {
-			t.Errorf("wrote: %v", err)
+			t.Errorf("Add: got %v, want Unsupported with the version", err)
 		}
 		if after := p.dump(r); before != after {
-			t.Errorf("it was changed: before %s, after %s", before, after)
+			t.Errorf("the refused database was changed: before %s, after %s", before, after)
 		}
-		ok(r.Plans.List(t.Context()))(t) // reading is not refused
+		ok(r.Plans.List(t.Context()))(t) // the process can still read
 	})
 }
 
 // A compatible version upgrades the database. Processes of the version before continue, and can open it again.
 func TestOldAndNewShareADatabase(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		old := p.open()
 		ok(old.Plans.Add(t.Context(), Plan{Name: "p"}))(t)
-		p.upgrade(nextChange(true))
+		p.upgradeWith(nextChange(true))
 		must(t, old.VMs.Add(t.Context(), someVMs("p", 2)))
 		again := p.open()
 		if got := ok(again.Plans.Get(t.Context(), "p"))(t).Counts[Queued]; got != 2 {
-			t.Errorf("%d VMs are queued", got)
+			t.Errorf("%d VMs are queued, want 2", got)
 		}
 		ok(old.Plans.Add(t.Context(), Plan{Name: "q"}))(t)
-		if got := p.version(old); got != fmt.Sprintf("%d %d", len(schemaChanges)+1, len(schemaChanges)) {
+		if got := p.schemaVersions(old); got != fmt.Sprintf("%d %d", len(schemaChanges)+1, len(schemaChanges)) {
 			t.Errorf("version and oldest are %s", got)
 		}
 	})
 }
 
-// A process that upgrades the database is killed before the upgrade is complete: nothing of it is left, and the
-// next process upgrades.
+// A process that upgrades the database is killed before the upgrade is complete. The database is unchanged, and the
+// next process upgrades it.
 func TestAnUpgradeIsKilled(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		r := p.open()
 		ok(r.Plans.Add(t.Context(), Plan{Name: "p"}))(t)
 		before := p.dump(r)
@@ -146,36 +146,36 @@ func TestAnUpgradeIsKilled(t *testing.T) {
 		cmd.Env = append(os.Environ(), childURL+"="+p.url, childUpgrades+"=1")
 		out, err := cmd.CombinedOutput()
 		if cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL || !strings.Contains(string(out), childUpgraded) {
-			t.Fatalf("the process was not killed amid its upgrade: %v\n%s", err, out)
+			t.Fatalf("the process was not killed during its upgrade: %v\n%s", err, out)
 		}
 		if after := p.dump(r); before != after {
-			t.Errorf("before %s, after %s", before, after)
+			t.Errorf("the upgrade changed the database: before %s, after %s", before, after)
 		}
-		p.upgrade(nextChange(true))
-		if got := p.version(r); got != fmt.Sprintf("%d %d", len(schemaChanges)+1, len(schemaChanges)) {
+		p.upgradeWith(nextChange(true))
+		if got := p.schemaVersions(r); got != fmt.Sprintf("%d %d", len(schemaChanges)+1, len(schemaChanges)) {
 			t.Errorf("version and oldest are %s", got)
 		}
 	})
 }
 
-// An upgrade whose last statement fails leaves nothing.
+// An upgrade whose last statement fails changes nothing.
 func TestAnUpgradeFails(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		r := p.open()
 		ok(r.Plans.Add(t.Context(), Plan{Name: "p"}))(t)
 		before := p.dump(r)
 		bad := nextChange(true)
 		bad.statements = append(bad.statements, `INSERT INTO absent VALUES (1)`)
-		if err := p.prepare(bad); err == nil {
-			t.Error("it did not fail")
+		if err := p.prepareWith(bad); err == nil {
+			t.Error("the upgrade did not fail")
 		}
 		if after := p.dump(r); before != after {
-			t.Errorf("before %s, after %s", before, after)
+			t.Errorf("the upgrade changed the database: before %s, after %s", before, after)
 		}
 	})
 }
 
-// nextChange is a made-up next version: it adds a column, and fills it.
+// nextChange returns an example of a next version, which adds a column and a table, and fills them.
 func nextChange(compatible bool) schemaChange {
 	return schemaChange{compatible: compatible, statements: []string{
 		`ALTER TABLE plans ADD COLUMN colour TEXT NOT NULL DEFAULT ''`,
@@ -185,19 +185,19 @@ func nextChange(compatible bool) schemaChange {
 	}}
 }
 
-// prepare opens the database as a version with one more change does.
-func (p *place) prepare(next schemaChange) error {
+// prepareWith prepares the schema like a version with one more change.
+func (p *testDatabase) prepareWith(next schemaChange) error {
 	d := ok(openDatabase(Config{URL: p.url}))(p.t)
 	defer d.close()
-	d.patience = patient
+	d.patience = waitTimeout
 	d.changes = append(slices.Clone(schemaChanges), next)
 	return d.prepareSchema(p.t.Context())
 }
 
-// upgrade is a prepare that succeeds. It checks what the change did.
-func (p *place) upgrade(next schemaChange) {
+// upgradeWith upgrades the schema by one more change, and checks the result.
+func (p *testDatabase) upgradeWith(next schemaChange) {
 	p.t.Helper()
-	must(p.t, p.prepare(next))
+	must(p.t, p.prepareWith(next))
 	d := ok(openDatabase(Config{URL: p.url}))(p.t)
 	defer d.close()
 	var colour string
@@ -207,16 +207,16 @@ func (p *place) upgrade(next schemaChange) {
 	}
 }
 
-// version is the version of the database, and the oldest compatible one.
-func (p *place) version(r *Database) string {
+// schemaVersions returns the version of the database, and the oldest compatible one.
+func (p *testDatabase) schemaVersions(r *Database) string {
 	p.t.Helper()
 	var version, oldest int
 	must(p.t, r.db.durable.QueryRow(`SELECT version, oldest FROM meta`).Scan(&version, &oldest))
 	return fmt.Sprint(version, oldest)
 }
 
-// dump is all columns of the tables that a test may change, with the names of all tables.
-func (p *place) dump(r *Database) string {
+// dump returns all rows of the tables that a test changes, and the names of all tables.
+func (p *testDatabase) dump(r *Database) string {
 	p.t.Helper()
 	names := `SELECT name FROM sqlite_master ORDER BY name`
 	if strings.HasPrefix(p.url, "postgres") {
@@ -242,15 +242,15 @@ func (p *place) dump(r *Database) string {
 	return b.String()
 }
 
-func TestADatabaseOfSomethingElseIsLeftAlone(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+func TestDatabaseOfOtherProgramIsRefused(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		if strings.HasPrefix(p.url, "postgres") {
-			p.statements("CREATE SCHEMA decamp;\nCREATE TABLE decamp.people (name TEXT)")
+			p.execute("CREATE SCHEMA decamp;\nCREATE TABLE decamp.people (name TEXT)")
 		} else {
-			p.statements("CREATE TABLE people (name TEXT)")
+			p.execute("CREATE TABLE people (name TEXT)")
 		}
 		if _, err := Open(t.Context(), Config{URL: p.url}); !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" {
-			t.Errorf("opened: %v", err)
+			t.Errorf("Open: got %v, want Invalid with a hint", err)
 		}
 	})
 }

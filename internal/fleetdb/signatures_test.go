@@ -10,40 +10,39 @@ import (
 	"github.com/decamp/decamp/internal/fleetkey"
 )
 
-func someKeys(t *testing.T) *fleetkey.Keys {
+func newKeys(t *testing.T) *fleetkey.Keys {
 	t.Helper()
 	return ok(fleetkey.Create(filepath.Join(t.TempDir(), fleetkey.FileName)))(t)
 }
 
-// openWith opens the place's database with keys, which may be nil.
-func (p *place) openWith(keys *fleetkey.Keys) *Database {
+// openWith opens the database with keys, which may be nil.
+func (p *testDatabase) openWith(keys *fleetkey.Keys) *Database {
 	p.t.Helper()
 	r := ok(Open(p.t.Context(), Config{URL: p.url, Keys: keys}))(p.t)
 	p.t.Cleanup(func() { r.Close() })
 	return r
 }
 
-// columns returns the names of a table's columns.
-func columns(t *testing.T, r *Database, table string) []string {
+// columnNames returns the names of a table's columns.
+func columnNames(t *testing.T, r *Database, table string) []string {
 	t.Helper()
 	rows := ok(r.db.durable.Query(`SELECT * FROM ` + table + ` WHERE 1 = 0`))(t)
 	defer rows.Close()
 	return ok(rows.Columns())(t)
 }
 
-// Every column of a plan and of a VM is signed, or listed here as one that is not: those say how
-// far it is and who works on it.
+// Every column of a plan and of a VM is signed, except those listed here. They contain the progress and the worker.
 func TestChangedRowsAreRefused(t *testing.T) {
 	unsigned := map[string][]string{
 		"plans": {"listed", "ord", "state", "failure", "ended", "rev"},
 		"vms": {"seq", "state", "step", "waits", "worker", "storage", "epoch", "asks", "holds", "since", "expected", "ord", "rehearse",
 			"attempts", "not_before", "began", "ended", "failure", "rev"},
 	}
-	changes := map[string]string{ // of columns that are not text
+	changes := map[string]string{ // SQL expressions for columns that are not text
 		"created": "created + 1", "warm": "NOT warm", "listing": `'{"name":"web1","to":["dir:/etc"]}'`,
 	}
-	onBoth(t, func(t *testing.T, p *place) {
-		ctx, r := t.Context(), p.openWith(someKeys(t))
+	onBoth(t, func(t *testing.T, p *testDatabase) {
+		ctx, r := t.Context(), p.openWith(newKeys(t))
 		add := func(name string) (Plan, VM) {
 			ok(r.Plans.Add(ctx, Plan{Name: name, Text: "version: 1", Folder: "/srv", By: "ann", Role: "admin"}))(t)
 			must(t, r.VMs.Add(ctx, []VM{{Key: Key{name, "vm-1"}, Name: "web1", To: []string{"dir:/srv/vm"}, Spec: []byte(`{"mode":"cold"}`)}}))
@@ -55,9 +54,9 @@ func TestChangedRowsAreRefused(t *testing.T) {
 		if whole.Role != "admin" {
 			t.Errorf("role %q", whole.Role)
 		}
-		for table, free := range unsigned {
-			for _, column := range columns(t, r, table) {
-				if slices.Contains(free, column) {
+		for table, except := range unsigned {
+			for _, column := range columnNames(t, r, table) {
+				if slices.Contains(except, column) {
 					continue
 				}
 				name := "p-" + table + "-" + strings.ReplaceAll(column, "_", "-")
@@ -84,18 +83,17 @@ func TestChangedRowsAreRefused(t *testing.T) {
 					err = r.VMs.Verify(before, ok(r.VMs.Get(ctx, Key{now, "vm-1"}))(t))
 				}
 				if !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
-					t.Errorf("column %s of %s was changed: %v, want Denied with a remedy", column, table, err)
+					t.Errorf("column %s of %s was changed: got %v, want Denied with a hint", column, table, err)
 				}
 			}
 		}
 	})
 }
 
-// A VM that was signed for one plan counts for no other one, not even for a plan of the same name
-// that was submitted later.
+// The signature of a VM is valid for one plan only. It is invalid for a later plan of the same name.
 func TestSignedRowsAreNotReplayed(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
-		ctx, r := t.Context(), p.openWith(someKeys(t))
+	onBoth(t, func(t *testing.T, p *testDatabase) {
+		ctx, r := t.Context(), p.openWith(newKeys(t))
 		var plans []Plan
 		var vms []VM
 		for range 2 {
@@ -109,28 +107,28 @@ func TestSignedRowsAreNotReplayed(t *testing.T) {
 		must(t, r.VMs.Verify(plans[1], vms[1]))
 		for i, vm := range []VM{vms[1], vms[0]} {
 			if err := r.VMs.Verify(plans[i], vm); !fault.Is(err, fault.Denied) {
-				t.Errorf("a VM of the other plan: %v", err)
+				t.Errorf("a VM of the other plan: got %v, want Denied", err)
 			}
 		}
-		other := p.openWith(someKeys(t))
+		other := p.openWith(newKeys(t))
 		if err := other.Plans.Verify(plans[0]); !fault.Is(err, fault.Denied) {
-			t.Errorf("a plan of a fleet with another key: %v", err)
+			t.Errorf("a plan of a fleet with another key: got %v, want Denied", err)
 		}
 		if err := p.openWith(nil).Plans.Verify(plans[0]); !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "--fleet-key") {
-			t.Errorf("without a key: %v", err)
+			t.Errorf("without a key: got %v, want Denied with a hint on --fleet-key", err)
 		}
 	})
 }
 
-// A plan from before signatures, or whose key was removed, goes on when it is submitted again.
+// A plan without a signature, or whose key was removed, is signed when it is submitted again.
 func TestUnsignedPlanIsSignedWhenItIsSubmittedAgain(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
-		ctx, old, r := t.Context(), p.openWith(nil), p.openWith(someKeys(t))
+	onBoth(t, func(t *testing.T, p *testDatabase) {
+		ctx, old, r := t.Context(), p.openWith(nil), p.openWith(newKeys(t))
 		submitted := ok(old.Plans.Add(ctx, Plan{Name: "p", Text: "version: 1", Folder: "/old", By: "eve"}))(t)
 		must(t, old.VMs.Add(ctx, someVMs("p", 2)))
 		must(t, old.Plans.SetState(ctx, "p", PlanRunning, &Failure{Text: "refused"}))
 		if err := r.Plans.Verify(ok(r.Plans.Get(ctx, "p"))(t)); !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "no signature") {
-			t.Fatalf("without a signature: %v", err)
+			t.Fatalf("a plan without a signature: got %v, want Denied", err)
 		}
 
 		ok(r.Plans.Add(ctx, Plan{Name: "p", Text: "version: 1", Folder: "/srv", By: "ann", Role: "operate"}))(t)
@@ -140,7 +138,7 @@ func TestUnsignedPlanIsSignedWhenItIsSubmittedAgain(t *testing.T) {
 			t.Errorf("plan %+v", plan)
 		}
 		if err := r.VMs.Verify(plan, ok(r.VMs.Get(ctx, key(1)))(t)); !fault.Is(err, fault.Denied) {
-			t.Errorf("a VM before it is listed again: %v", err)
+			t.Errorf("a VM before it is listed again: got %v, want Denied", err)
 		}
 		again := someVMs("p", 3)
 		again[0].To = []string{"dir:/srv/new"}
@@ -154,7 +152,7 @@ func TestUnsignedPlanIsSignedWhenItIsSubmittedAgain(t *testing.T) {
 			t.Errorf("a signed VM was replaced: %q", vm.To)
 		}
 
-		// A role is not changed by submitting a plan that is in order once more.
+		// A signed plan that is submitted again keeps its role.
 		ok(r.Plans.Add(ctx, Plan{Name: "p", Text: "version: 1", Folder: "/x", By: "bob", Role: "view"}))(t)
 		if same := ok(r.Plans.Get(ctx, "p"))(t); same.Role != "operate" || same.By != "ann" {
 			t.Errorf("submitted by %s as %s", same.By, same.Role)
@@ -162,11 +160,11 @@ func TestUnsignedPlanIsSignedWhenItIsSubmittedAgain(t *testing.T) {
 	})
 }
 
-// Records that workers act on count only as they were put, under the id that they were put under.
+// A signed record is refused if its content, its ID or its kind was changed.
 func TestChangedRecordsAreRefused(t *testing.T) {
-	onBoth(t, func(t *testing.T, p *place) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
 		const doc = "{\n \"what\": \"a<b\"}\n"
-		ctx, r := t.Context(), p.openWith(someKeys(t))
+		ctx, r := t.Context(), p.openWith(newKeys(t))
 		for _, id := range []string{"whole", "changed", "moved"} {
 			must(t, r.Records.PutSigned(ctx, "leftover", id, []byte(doc)))
 		}

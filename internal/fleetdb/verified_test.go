@@ -17,16 +17,16 @@ func TestUnverifiedDatabaseIsNotOpened(t *testing.T) {
 	const url = "postgres://decamp:secret@db.invalid/x?sslmode=require"
 	r, err := Open(t.Context(), Config{URL: url})
 	if r != nil || !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "--insecure-database") || strings.Contains(err.Error(), "secret") {
-		t.Errorf("error %v (remedy %q), want Denied with the remedy", err, fault.HintOf(err))
+		t.Errorf("error %v (hint %q), want Denied with the hint", err, fault.HintOf(err))
 	}
 	if _, err := Open(t.Context(), Config{URL: url, Insecure: true}); !fault.Is(err, fault.Unreachable) {
-		t.Errorf("with Insecure: %v, want Unreachable: nobody has that name", err)
+		t.Errorf("with Insecure: got %v, want Unreachable because the host does not exist", err)
 	}
 }
 
-// impostor is a server with TLS and a certificate that no CA of ours signed. It returns how many
-// bytes clients sent inside TLS.
-func impostor(t *testing.T) (addr string, received *atomic.Int64) {
+// startUntrustedServer starts a server with TLS whose certificate no trusted CA has signed. It returns the number of
+// bytes that clients sent inside TLS.
+func startUntrustedServer(t *testing.T) (addr string, received *atomic.Int64) {
 	t.Helper()
 	unused := httptest.NewUnstartedServer(nil)
 	unused.StartTLS() // makes the certificate
@@ -58,16 +58,16 @@ func impostor(t *testing.T) (addr string, received *atomic.Int64) {
 	return l.Addr().String(), received
 }
 
-func TestDatabaseWithoutProofIsNotLoggedInTo(t *testing.T) {
-	addr, received := impostor(t)
+func TestUnverifiedDatabaseReceivesNoData(t *testing.T) {
+	addr, received := startUntrustedServer(t)
 	plain := postgres.Start(t).Addr()
 	for _, addr := range []string{addr, plain} {
 		_, err := Open(t.Context(), Config{URL: "postgres://decamp:secret@" + addr + "/postgres?sslmode=verify-full"})
 		if !fault.Is(err, fault.Unreachable) || !strings.Contains(fault.HintOf(err), "sslrootcert") || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: %v (remedy %q)", addr, err, fault.HintOf(err))
+			t.Errorf("%s: got %v (hint %q), want Unreachable with a hint on sslrootcert", addr, err, fault.HintOf(err))
 		}
 	}
 	if n := received.Load(); n != 0 {
-		t.Errorf("%d bytes were sent to a server that is not verified", n)
+		t.Errorf("%d bytes were sent to a server that is not verified, want 0", n)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// put writes a file below dir, with a modification time in minutes.
-func put(t *testing.T, dir, name, text string, minute int) {
+// writeFile writes a file below dir, with a modification time in minutes.
+func writeFile(t *testing.T, dir, name, text string, minute int) {
 	t.Helper()
 	path := filepath.Join(dir, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -35,7 +35,7 @@ func textOf(a *Archive, name string) string {
 	return "no file " + name
 }
 
-// Names in free text that no structured text contains are found by their form.
+// Patterns find names in free text that no structured text contains.
 func TestPatternsInFreeText(t *testing.T) {
 	p := newPseudonyms(false)
 	for _, c := range [][2]string{
@@ -55,19 +55,19 @@ func TestPatternsInFreeText(t *testing.T) {
 		{"key SHA256:7h3HKndBYL4dIfYnclh2J4Jkk3QjUn188OFPVAkzPaY ok", "key <fingerprint1> ok"},
 	} {
 		if got := p.replace(c[0]); got != c[1] {
-			t.Errorf("%q became %q, want %q", c[0], got, c[1])
+			t.Errorf("replace(%q) = %q, want %q", c[0], got, c[1])
 		}
 	}
 }
 
-// A name has one pseudonym in plans, journals, paths and logs, in all spellings.
+// A name has the same pseudonym in plans, journals, paths and logs, in all spellings.
 func TestOneNameHasOnePseudonym(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir, "runs/web-db-01-3f9a1c/plan.json", `{"id":"web-db-01-3f9a1c","source":"esxi://ana@esx9:8443","target":"dir:/srv/mine/vm","vm":{"name":"Web DB 01","ref":"vm-42"}}`, 0)
-	put(t, dir, "runs/web-db-01-3f9a1c/journal.jsonl", `{"run":"web-db-01-3f9a1c","kind":"note","message":"[store] Web DB 01/Web DB 01.vmdk at esx9; /srv/mine/vm/Web DB 01; https://esx9/folder/Web%20DB%2001?x"}
+	writeFile(t, dir, "runs/web-db-01-3f9a1c/plan.json", `{"id":"web-db-01-3f9a1c","source":"esxi://ana@esx9:8443","target":"dir:/srv/mine/vm","vm":{"name":"Web DB 01","ref":"vm-42"}}`, 0)
+	writeFile(t, dir, "runs/web-db-01-3f9a1c/journal.jsonl", `{"run":"web-db-01-3f9a1c","kind":"note","message":"[store] Web DB 01/Web DB 01.vmdk at esx9; /srv/mine/vm/Web DB 01; https://esx9/folder/Web%20DB%2001?x"}
 {"run":"web-db-01-3f9a1c","kind":"not comp`, 1)
 	log := filepath.Join(dir, "full.log")
-	put(t, dir, "full.log", `level=INFO vm="Web DB 01" server=ESX9 msg="web db 01 of ana"`+"\n", 2)
+	writeFile(t, dir, "full.log", `level=INFO vm="Web DB 01" server=ESX9 msg="web db 01 of ana"`+"\n", 2)
 	a, err := Collect(t.Context(), Options{State: dir, Logs: []string{log}})
 	if err != nil {
 		t.Fatal(err)
@@ -78,15 +78,15 @@ func TestOneNameHasOnePseudonym(t *testing.T) {
 		"logs/1.log":                    `level=INFO vm="<vm1>" server=<host1> msg="<vm1> of <user1>"` + "\n",
 	} {
 		if got := textOf(a, name); got != want {
-			t.Errorf("%s: %s, want %s", name, got, want)
+			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
 	}
 }
 
 // A log in JSON has the same pseudonyms, also after the time and the process that the journal of systemd adds.
-func TestNamesInALogAsJSON(t *testing.T) {
+func TestNamesInJSONLog(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir, "json.log", `{"level":"INFO","msg":"db \"x\" of esx9 begins","vm":"db \"x\"","server":"esx9","took":"3s"}`+"\n"+
+	writeFile(t, dir, "json.log", `{"level":"INFO","msg":"db \"x\" of esx9 begins","vm":"db \"x\"","server":"esx9","took":"3s"}`+"\n"+
 		`2026-11-28T04:05:06+0000 decamp[7]: {"msg":"lab-7 joins after 3s","worker":"lab-7"}`+"\n", 0)
 	a, err := Collect(t.Context(), Options{Logs: []string{filepath.Join(dir, "json.log")}})
 	if err != nil {
@@ -95,18 +95,18 @@ func TestNamesInALogAsJSON(t *testing.T) {
 	want := `{"level":"INFO","msg":"<vm1> of <host1> begins","vm":"<vm1>","server":"<host1>","took":"3s"}` + "\n" +
 		`2026-11-28T04:05:06+0000 decamp[7]: {"msg":"<host2> joins after 3s","worker":"<host2>"}` + "\n"
 	if got := textOf(a, "logs/1.log"); got != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
-// The newest files fit; of a long log the end is kept.
+// The archive contains the newest files that fit, and the end of a long log.
 func TestSizeIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 5 {
-		put(t, dir, fmt.Sprintf("runs/r%d/journal.jsonl", i), `{"message":"`+strings.Repeat("x", 10_000)+`"}`, i)
+		writeFile(t, dir, fmt.Sprintf("runs/r%d/journal.jsonl", i), `{"message":"`+strings.Repeat("x", 10_000)+`"}`, i)
 	}
 	oldLine := "old line" + strings.Repeat(".", 4000) + "\n"
-	put(t, dir, "long.log", strings.Repeat(oldLine, maxFile/len(oldLine)+1)+"newest line\n", 9)
+	writeFile(t, dir, "long.log", strings.Repeat(oldLine, maxFile/len(oldLine)+1)+"newest line\n", 9)
 	a, err := Collect(t.Context(), Options{State: dir, Logs: []string{filepath.Join(dir, "long.log")}, Limit: maxFile + 21_000})
 	if err != nil {
 		t.Fatal(err)
@@ -116,13 +116,13 @@ func TestSizeIsBounded(t *testing.T) {
 		names = append(names, e.Name+e.Note)
 	}
 	if got := strings.Join(names, " "); got != "logs/1.logthe end of a longer file runs/r3/journal.jsonl runs/r4/journal.jsonl" {
-		t.Errorf("files %s", got)
+		t.Errorf("got files %s", got)
 	}
 	if got := textOf(a, "logs/1.log"); !strings.HasPrefix(got, oldLine) || !strings.HasSuffix(got, "\nnewest line\n") {
-		t.Errorf("log %.20q … %q", got, got[max(0, len(got)-20):])
+		t.Errorf("got log %.20q … %q", got, got[max(0, len(got)-20):])
 	}
 	if len(a.Left) != 3 || a.Left[0] != "runs/r2/journal.jsonl: the archive is full" {
-		t.Errorf("left out: %q", a.Left)
+		t.Errorf("got files left out %q", a.Left)
 	}
 }
 
@@ -131,9 +131,9 @@ func TestShortNamesAreWholeWords(t *testing.T) {
 	p.addName("vm", "db")
 	p.addName("vm", "a")
 	if got := p.replace("db=5 vm=db feedback of db: a"); got != "db=5 vm=<vm1> feedback of <vm1>: a" {
-		t.Error(got)
+		t.Errorf("got %q", got)
 	}
 	if got := p.replaceJSON("name", "a"); got != "<vm2>" {
-		t.Error(got)
+		t.Errorf("got %q", got)
 	}
 }

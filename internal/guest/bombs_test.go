@@ -17,11 +17,11 @@ import (
 	tinyguest "github.com/decamp/decamp/test/guest"
 )
 
-// maxBombAlloc bounds the bytes that one examination allocates in all, released ones included.
+// maxBombAlloc limits the bytes that one examination allocates in total, including released ones.
 const maxBombAlloc = 1 << 30
 
 // Each bomb is examined within the limits of memory and work, and the report names the limit. A cancellation ends
-// the examination, whichever reader is at work.
+// the examination in every reader.
 func TestBombs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -33,7 +33,7 @@ func TestBombs(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			reads := 0
-			reports, err := detectAll(t.Context(), b, []disk.Source{counting{image, &reads}})
+			reports, err := detectAll(t.Context(), b, []disk.Source{countingDisk{image, &reads}})
 			runtime.ReadMemStats(&after)
 			if err != nil {
 				t.Fatal(err)
@@ -42,13 +42,13 @@ func TestBombs(t *testing.T) {
 			t.Logf("%d MiB allocated, %+v", (after.TotalAlloc-before.TotalAlloc)>>20, u)
 			const last = 1 << 20 // one charge may exceed a limit
 			if l := budget.Examination(); u.Peak > l.Memory || u.Read > l.Read+last || u.Steps > l.Steps+last || u.Unpacked > l.Unpacked {
-				t.Errorf("cost %+v", u)
+				t.Errorf("usage %+v exceeds the limits", u)
 			}
 			if got := after.TotalAlloc - before.TotalAlloc; got > maxBombAlloc {
-				t.Errorf("%d MiB allocated", got>>20)
+				t.Errorf("%d MiB allocated, want at most %d", got>>20, maxBombAlloc>>20)
 			}
 			if got := limitOf(reports[0]); (got == "") != (bomb.Limit == "") || !strings.Contains(got, bomb.Limit) {
-				t.Errorf("not examined: %q, want %q\nwarnings %v", got, bomb.Limit, reports[0].Warnings)
+				t.Errorf("limit in the warnings: %q, want %q\nwarnings %v", got, bomb.Limit, reports[0].Warnings)
 			}
 			if bomb.Name == packedInitramfs {
 				checkInitramfsNotExamined(t, reports[0])
@@ -72,28 +72,28 @@ func limitOf(r Report) string {
 	return ""
 }
 
-// packedInitramfs is the name of a bomb of which the rest of the guest can be examined.
+// packedInitramfs is the name of a bomb whose guest can be examined except for the initramfs.
 const packedInitramfs = "initramfs: a gzip archive of 1 GiB"
 
 // checkInitramfsNotExamined verifies that an initramfs that reaches a limit leaves the rest of the guest examined.
 func checkInitramfsNotExamined(t *testing.T, r Report) {
 	t.Helper()
 	if r.Linux == nil || len(r.Linux.Kernels) != 1 || !r.Linux.Kernels[0].Unread || !strings.Contains(r.Verdict, "boot/initrd.img-6.1.0 is not examined: ") {
-		t.Errorf("%q, %+v", r.Verdict, r.Linux)
+		t.Errorf("verdict %q, Linux %+v", r.Verdict, r.Linux)
 	}
 	if err := Examined([]Report{{}, r}); err == nil || !strings.Contains(err.Error(), "packed into") {
-		t.Errorf("Examined: %v", err)
+		t.Errorf("Examined: got %v, want an error about the initramfs", err)
 	}
 }
 
-// An exhausted budget leaves no half of a guest in the report.
+// If the budget is exhausted, the report contains no partial data about the guest.
 func TestGuestNotExamined(t *testing.T) {
 	r := examineBomb(t, "configuration: 500 files of YAML")
 	if r.Linux != nil || r.OS.ID != "debian" || !strings.HasPrefix(r.Verdict, "not examined: it requires more than ") {
-		t.Errorf("%q, %+v, %+v", r.Verdict, r.OS, r.Linux)
+		t.Errorf("verdict %q, OS %+v, Linux %+v", r.Verdict, r.OS, r.Linux)
 	}
 	if len(r.Warnings) != 1 || r.Warnings[0].Code != NotExamined || Examined([]Report{r}) == nil {
-		t.Errorf("%v", r.Warnings)
+		t.Errorf("warnings %v, want only %s", r.Warnings, NotExamined)
 	}
 }
 
@@ -118,21 +118,21 @@ func bombDisk(t testing.TB, name string) *bombs.Image {
 	return nil
 }
 
-// The size of a hole in bytes exceeds 64 bits, and nothing of it is read.
-func TestNTFSHoleThatOverflows(t *testing.T) {
+// A hole whose size in bytes exceeds 64 bits is refused.
+func TestOversizedNTFSHoleIsRefused(t *testing.T) {
 	r := examineBomb(t, "NTFS: a hole of 2^63 bytes")
 	if len(r.Warnings) != 1 || r.Warnings[0].Code != "file-system" || !strings.Contains(r.Warnings[0].Text, "a run of 8796093022208 clusters") {
-		t.Errorf("%v", r.Warnings)
+		t.Errorf("warnings %v", r.Warnings)
 	}
 }
 
-// stalled is a disk that does not answer from a byte on, until its reader gives up.
-type stalled struct {
+// stalledDisk is a disk whose reads block from an offset on, until their context ends.
+type stalledDisk struct {
 	disk.Source
 	from int64
 }
 
-func (s stalled) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (s stalledDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if off >= s.from {
 		<-ctx.Done()
 		return ctx.Err()
@@ -140,9 +140,9 @@ func (s stalled) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return s.Source.ReadAt(ctx, p, off)
 }
 
-// The deadline is a result: the report has what was found before it.
+// An expired deadline is not an error: the report contains the results until then.
 func TestDeadlineOfDetect(t *testing.T) {
-	answers, stalls := bombs.All()[0].Disk(), stalled{bombs.All()[0].Disk(), 0}
+	answers, stalls := bombs.All()[0].Disk(), stalledDisk{bombs.All()[0].Disk(), 0}
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		reports, err := DetectAll(t.Context(), []disk.Source{answers, stalls})
@@ -155,31 +155,31 @@ func TestDeadlineOfDetect(t *testing.T) {
 		}
 		for _, r := range reports {
 			if len(r.Warnings) != 1 || r.Warnings[0].Code != NotExamined || !strings.HasPrefix(r.Warnings[0].Text, want) {
-				t.Errorf("%v", r.Warnings)
+				t.Errorf("warnings %v, want only %q", r.Warnings, want)
 			}
 		}
 	})
 }
 
-// counting counts the reads of a disk.
-type counting struct {
+// countingDisk counts the reads of a disk.
+type countingDisk struct {
 	disk.Source
 	reads *int
 }
 
-func (c counting) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (c countingDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
 	*c.reads++
 	return c.Source.ReadAt(ctx, p, off)
 }
 
-// canceling cancels its reader's context at one of its reads.
-type canceling struct {
+// cancelingDisk is a disk that calls cancel at one of its reads.
+type cancelingDisk struct {
 	disk.Source
 	left   *int
 	cancel context.CancelFunc
 }
 
-func (c canceling) ReadAt(_ context.Context, p []byte, off int64) error {
+func (c cancelingDisk) ReadAt(_ context.Context, p []byte, off int64) error {
 	if *c.left--; *c.left == 0 {
 		c.cancel()
 	}
@@ -195,7 +195,7 @@ func checkCancellation(t *testing.T, image disk.Source, at int) {
 	b, release := budget.New(ctx, budget.Examination())
 	defer release()
 	left := at
-	if _, err := detectAll(ctx, b, []disk.Source{canceling{image, &left, cancel}}); !errors.Is(err, context.Canceled) {
+	if _, err := detectAll(ctx, b, []disk.Source{cancelingDisk{image, &left, cancel}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled at read %d: %v", at, err)
 	}
 	if late := -left; late > 40 {
@@ -203,7 +203,7 @@ func checkCancellation(t *testing.T, image disk.Source, at int) {
 	}
 }
 
-// Real guests take a small part of the limits.
+// Real guests use less than 1 % of the limits.
 func TestBudgetOfRealGuests(t *testing.T) {
 	for _, name := range []tinyguest.Name{tinyguest.BIOS, tinyguest.UEFI, tinyguest.NoVirtio, tinyguest.Vendor} {
 		src, err := rawfile.OpenSource(tinyguest.Image(t, name), rawfile.SourceOptions{})
@@ -216,7 +216,7 @@ func TestBudgetOfRealGuests(t *testing.T) {
 			t.Fatal(err)
 		}
 		if u, l := b.Used(), budget.Examination(); u.Read > l.Read/100 || u.Steps > l.Steps/100 || u.Peak > l.Memory/100 || u.Unpacked > l.Unpacked/100 {
-			t.Errorf("%s: %+v", name, u)
+			t.Errorf("%s: usage %+v exceeds 1 %% of the limits", name, u)
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 	tinyguest "github.com/decamp/decamp/test/guest"
 )
 
-// requires skips the test where a tool is missing, and returns its path.
-func requires(t *testing.T, tool string) string {
+// findTool returns the path of a tool. If the tool is missing, it skips the test.
+func findTool(t *testing.T, tool string) string {
 	t.Helper()
 	for _, dir := range []string{"", "/usr/sbin", "/sbin"} {
 		if path, err := exec.LookPath(filepath.Join(dir, tool)); err == nil {
@@ -29,9 +29,9 @@ func requires(t *testing.T, tool string) string {
 	return ""
 }
 
-func run(t *testing.T, stdin, tool string, args ...string) []byte {
+func runTool(t *testing.T, stdin, tool string, args ...string) []byte {
 	t.Helper()
-	cmd := exec.Command(requires(t, tool), args...)
+	cmd := exec.Command(findTool(t, tool), args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.Output()
 	if err != nil {
@@ -40,8 +40,8 @@ func run(t *testing.T, stdin, tool string, args ...string) []byte {
 	return out
 }
 
-// blank makes an empty disk of so many MiB.
-func blank(t *testing.T, mib int64) string {
+// blankDisk creates an empty disk of mib MiB and returns its path.
+func blankDisk(t *testing.T, mib int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk.raw")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -53,7 +53,7 @@ func blank(t *testing.T, mib int64) string {
 	return path
 }
 
-func detect(t *testing.T, path string) Report {
+func detectFile(t *testing.T, path string) Report {
 	t.Helper()
 	src, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
 	if err != nil {
@@ -79,7 +79,7 @@ func TestDetectsTheTestGuests(t *testing.T) {
 	}
 	for name, w := range want {
 		image := tinyguest.Image(t, name)
-		r := detect(t, image)
+		r := detectFile(t, image)
 		if r.OS != (OS{ID: tinyguest.OSID, Name: tinyguest.OSName, Version: "1"}) {
 			t.Errorf("%s: OS %+v", name, r.OS)
 		}
@@ -93,11 +93,11 @@ func TestDetectsTheTestGuests(t *testing.T) {
 		if !slices.Equal(kinds, w.fs) || r.Partitions[len(w.fs)-1].FSUUID != tinyguest.RootUUID {
 			t.Errorf("%s: partitions %+v", name, r.Partitions)
 		}
-		agreesWithSfdisk(t, image, r)
+		compareWithSfdisk(t, image, r)
 	}
 }
 
-// sfdiskTable is what sfdisk -J prints.
+// sfdiskTable is the output of sfdisk -J.
 type sfdiskTable struct {
 	PartitionTable struct {
 		Label      string
@@ -111,18 +111,18 @@ type sfdiskTable struct {
 	}
 }
 
-// agreesWithSfdisk compares a report with what sfdisk reads from the same disk.
-func agreesWithSfdisk(t *testing.T, path string, r Report) {
+// compareWithSfdisk compares a report with the table that sfdisk reads from the same disk.
+func compareWithSfdisk(t *testing.T, path string, r Report) {
 	t.Helper()
 	var want sfdiskTable
-	if err := json.Unmarshal(run(t, "", "sfdisk", "-J", path), &want); err != nil {
+	if err := json.Unmarshal(runTool(t, "", "sfdisk", "-J", path), &want); err != nil {
 		t.Fatal(err)
 	}
 	if label := map[Table]string{MBR: "dos", GPT: "gpt"}[r.Table]; label != want.PartitionTable.Label {
-		t.Errorf("%s: table %q, sfdisk sees %q", path, label, want.PartitionTable.Label)
+		t.Errorf("%s: table %q, sfdisk reads %q", path, label, want.PartitionTable.Label)
 	}
 	if len(r.Partitions) != len(want.PartitionTable.Partitions) {
-		t.Fatalf("%s: %d partitions, sfdisk sees %d", path, len(r.Partitions), len(want.PartitionTable.Partitions))
+		t.Fatalf("%s: %d partitions, sfdisk reads %d", path, len(r.Partitions), len(want.PartitionTable.Partitions))
 	}
 	for i, w := range want.PartitionTable.Partitions {
 		got := r.Partitions[i]
@@ -131,18 +131,18 @@ func agreesWithSfdisk(t *testing.T, path string, r Report) {
 			kind = strings.TrimPrefix(kind, "0") // sfdisk prints no leading zero
 		}
 		if got.Off != w.Start*512 || got.Len != w.Size*512 || got.Name != w.Name || !strings.EqualFold(kind, w.Type) {
-			t.Errorf("%s: partition %+v, sfdisk sees %+v", path, got, w)
+			t.Errorf("%s: partition %+v, sfdisk reads %+v", path, got, w)
 		}
 		if w.Node != fmt.Sprintf("%s%d", path, got.Number) || r.Table == GPT && !strings.EqualFold(got.UUID, w.UUID) {
-			t.Errorf("%s: partition %+v, sfdisk sees %+v", path, got, w)
+			t.Errorf("%s: partition %+v, sfdisk reads %+v", path, got, w)
 		}
 		if r.Table == MBR && got.Active != w.Bootable {
-			t.Errorf("%s: partition %d active: %v, sfdisk sees %v", path, got.Number, got.Active, w.Bootable)
+			t.Errorf("%s: partition %d active: %v, sfdisk reads %v", path, got.Number, got.Active, w.Bootable)
 		}
 	}
 }
 
-func TestTablesAsSfdiskWritesThem(t *testing.T) {
+func TestTablesOfSfdisk(t *testing.T) {
 	scripts := map[string]string{
 		"primaries": "label: dos\nsize=4M, type=7, bootable\nsize=4M, type=83\nsize=4M, type=82\n",
 		"logical":   "label: dos\n1: size=4M, type=83\n2: size=20M, type=5\n5: size=4M, type=83\n6: size=4M, type=8e\n7: size=4M, type=7\n",
@@ -153,10 +153,10 @@ func TestTablesAsSfdiskWritesThem(t *testing.T) {
 	}
 	for name, script := range scripts {
 		t.Run(name, func(t *testing.T) {
-			path := blank(t, 40)
-			run(t, script, "sfdisk", "-q", path)
-			r := detect(t, path)
-			agreesWithSfdisk(t, path, r)
+			path := blankDisk(t, 40)
+			runTool(t, script, "sfdisk", "-q", path)
+			r := detectFile(t, path)
+			compareWithSfdisk(t, path, r)
 			if len(r.Warnings) != 0 {
 				t.Errorf("warnings %v", r.Warnings)
 			}
@@ -164,7 +164,7 @@ func TestTablesAsSfdiskWritesThem(t *testing.T) {
 	}
 }
 
-func TestFileSystemsAsBlkidSeesThem(t *testing.T) {
+func TestFileSystemsMatchBlkid(t *testing.T) {
 	made := map[string][]string{
 		"ext2":  {"mke2fs", "-q", "-t", "ext2"},
 		"ext3":  {"mke2fs", "-q", "-t", "ext3"},
@@ -175,19 +175,19 @@ func TestFileSystemsAsBlkidSeesThem(t *testing.T) {
 	}
 	for name, command := range made {
 		t.Run(name, func(t *testing.T) {
-			path := blank(t, 40)
-			run(t, "", command[0], append(command[1:], path)...)
-			want := strings.TrimSpace(string(run(t, "", "blkid", "-p", "-s", "TYPE", "-o", "value", path)))
-			r := detect(t, path)
+			path := blankDisk(t, 40)
+			runTool(t, "", command[0], append(command[1:], path)...)
+			want := strings.TrimSpace(string(runTool(t, "", "blkid", "-p", "-s", "TYPE", "-o", "value", path)))
+			r := detectFile(t, path)
 			if string(r.WholeDisk) != want || r.Table != None {
-				t.Errorf("table %s, file system %q, blkid sees %q", r.Table, r.WholeDisk, want)
+				t.Errorf("table %s, file system %q, blkid reads %q", r.Table, r.WholeDisk, want)
 			}
 		})
 	}
 }
 
-// The marks of those whose tools are not on every machine, from their documentation.
-func TestFileSystemMarks(t *testing.T) {
+// These signatures are from the documentation, because not every machine has tools for these file systems.
+func TestFileSystemSignatures(t *testing.T) {
 	for text, want := range map[string]struct {
 		fs  FileSystem
 		off int
@@ -205,16 +205,16 @@ func TestFileSystemMarks(t *testing.T) {
 			t.Errorf("%q at %d: %q, want %q", text, want.off, got, want.fs)
 		}
 		if got, _ := identifyFS(head[:want.off+len(text)-1]); got != Unknown {
-			t.Errorf("%q cut short: %q", text, got)
+			t.Errorf("%q truncated: got %q, want %q", text, got, Unknown)
 		}
 	}
 }
 
-func TestEncryptedAndDynamicDisksAreNamed(t *testing.T) {
-	path := blank(t, 16)
-	run(t, "label: dos\nsize=4M, type=83\nsize=4M, type=42\n", "sfdisk", "-q", path)
-	patch(t, path, 1<<20, "LUKS\xba\xbe")
-	codes := warningCodes(detect(t, path))
+func TestEncryptedAndDynamicDisksAreReported(t *testing.T) {
+	path := blankDisk(t, 16)
+	runTool(t, "label: dos\nsize=4M, type=83\nsize=4M, type=42\n", "sfdisk", "-q", path)
+	patchFile(t, path, 1<<20, "LUKS\xba\xbe")
+	codes := warningCodes(detectFile(t, path))
 	if !slices.Equal(codes, []string{"encrypted", "dynamic-disk"}) {
 		t.Errorf("warnings %v", codes)
 	}
@@ -229,10 +229,10 @@ func TestDamagedTables(t *testing.T) {
 		parts  int
 		want   []string
 	}{
-		{"primary header", func(t *testing.T, path string) { patch(t, path, 512+40, "x") }, 2, []string{"gpt-primary"}},
-		{"primary entries", func(t *testing.T, path string) { patch(t, path, 1024+32, "x") }, 2, []string{"gpt-primary"}},
-		{"backup header", func(t *testing.T, path string) { patch(t, path, size-512, "x") }, 2, []string{"gpt-backup"}},
-		{"both", func(t *testing.T, path string) { patch(t, path, 512, "x"); patch(t, path, size-512, "x") }, 0, []string{"gpt-primary", "gpt-backup"}},
+		{"primary header", func(t *testing.T, path string) { patchFile(t, path, 512+40, "x") }, 2, []string{"gpt-primary"}},
+		{"primary entries", func(t *testing.T, path string) { patchFile(t, path, 1024+32, "x") }, 2, []string{"gpt-primary"}},
+		{"backup header", func(t *testing.T, path string) { patchFile(t, path, size-512, "x") }, 2, []string{"gpt-backup"}},
+		{"both", func(t *testing.T, path string) { patchFile(t, path, 512, "x"); patchFile(t, path, size-512, "x") }, 0, []string{"gpt-primary", "gpt-backup"}},
 		{"disk grown", func(t *testing.T, path string) {
 			if err := os.Truncate(path, size+4<<20); err != nil {
 				t.Fatal(err)
@@ -246,10 +246,10 @@ func TestDamagedTables(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			path := blank(t, size>>20)
-			run(t, gpt, "sfdisk", "-q", path)
+			path := blankDisk(t, size>>20)
+			runTool(t, gpt, "sfdisk", "-q", path)
 			tt.damage(t, path)
-			r := detect(t, path)
+			r := detectFile(t, path)
 			if codes := warningCodes(r); len(r.Partitions) != tt.parts || !slices.Equal(codes, tt.want) {
 				t.Errorf("%d partitions, warnings %v; want %d and %v", len(r.Partitions), codes, tt.parts, tt.want)
 			}
@@ -257,25 +257,25 @@ func TestDamagedTables(t *testing.T) {
 	}
 }
 
-func TestChainOfLogicalPartitionsThatBitesItsTail(t *testing.T) {
-	path := blank(t, 40)
-	run(t, "label: dos\n1: size=30M, type=5\n5: size=4M, type=83\n6: size=4M, type=83\n", "sfdisk", "-q", path)
-	second := detect(t, path).Partitions[2].Off - 1<<20 // its boot record, one MiB before it
-	back := []byte{4: 0x05, 12: 1, 15: 0}               // to the first record
-	patch(t, path, second+446+16, string(back))
-	if codes := warningCodes(detect(t, path)); !slices.Equal(codes, []string{"logical-partitions"}) {
+func TestCyclicLogicalPartitions(t *testing.T) {
+	path := blankDisk(t, 40)
+	runTool(t, "label: dos\n1: size=30M, type=5\n5: size=4M, type=83\n6: size=4M, type=83\n", "sfdisk", "-q", path)
+	second := detectFile(t, path).Partitions[2].Off - 1<<20 // its boot record, one MiB before the partition
+	back := []byte{4: 0x05, 12: 1, 15: 0}                   // entry that refers to the first record
+	patchFile(t, path, second+446+16, string(back))
+	if codes := warningCodes(detectFile(t, path)); !slices.Equal(codes, []string{"logical-partitions"}) {
 		t.Errorf("warnings %v", codes)
 	}
 }
 
 func TestEmptyDisk(t *testing.T) {
-	r := detect(t, blank(t, 1))
+	r := detectFile(t, blankDisk(t, 1))
 	if r.Table != None || r.WholeDisk != Unknown || len(r.Warnings) != 0 || r.Boot != (Boot{}) {
 		t.Errorf("report %+v", r)
 	}
 }
 
-func patch(t *testing.T, path string, off int64, text string) {
+func patchFile(t *testing.T, path string, off int64, text string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -295,34 +295,33 @@ func warningCodes(r Report) []string {
 	return codes
 }
 
-// A broken source fails all reads from an offset on.
-type broken struct {
+// brokenDisk is a disk whose reads fail from an offset on.
+type brokenDisk struct {
 	disk.Source
 	from int64
 }
 
 var errBroken = errors.New("the datastore is gone")
 
-func (b broken) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (b brokenDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if off+int64(len(p)) > b.from {
 		return errBroken
 	}
 	return b.Source.ReadAt(ctx, p, off)
 }
 
-// A disk that cannot be read is an error: a report of nothing would look like an empty
-// disk.
+// If a disk cannot be read, Detect returns an error. A report without contents would look like an empty disk.
 func TestReadErrorsAreErrors(t *testing.T) {
-	path := blank(t, 16)
-	run(t, "label: gpt\nsize=4M, type=linux\n", "sfdisk", "-q", path)
+	path := blankDisk(t, 16)
+	runTool(t, "label: gpt\nsize=4M, type=linux\n", "sfdisk", "-q", path)
 	src, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer src.Close()
 	for _, from := range []int64{0, 512, 1 << 20, 15 << 20} {
-		if _, err := Detect(t.Context(), broken{src, from}); !errors.Is(err, errBroken) {
-			t.Errorf("broken from byte %d: %v", from, err)
+		if _, err := Detect(t.Context(), brokenDisk{src, from}); !errors.Is(err, errBroken) {
+			t.Errorf("reads fail from byte %d on: got %v, want %v", from, err, errBroken)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
-// memory is a disk in memory that counts what is read of it.
+// memory is a disk in memory that counts the bytes that are read.
 type memory struct {
 	data []byte
 	read int64
@@ -33,10 +33,10 @@ func (m *memory) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error)
 	return []disk.Extent{{Range: r}}, nil
 }
 
-// FuzzDetect lays pieces of foreign bytes over the sectors that tables live in. Detect
-// must end, within its bound, with a report that JSON can carry.
+// FuzzDetect overwrites the sectors of the partition tables with fuzzed bytes. Detect terminates within its
+// limits, and the report can be encoded as JSON.
 func FuzzDetect(f *testing.F) {
-	mbr, gpt := sample(f, "mbr.bin"), sample(f, "gpt.bin")
+	mbr, gpt := readSample(f, "mbr.bin"), readSample(f, "gpt.bin")
 	f.Add(mbr, []byte{}, 0)
 	f.Add(gpt, gpt[len(gpt)-512:], 1<<20)
 	f.Add(gpt[:512], []byte("LUKS\xba\xbe"), 2048*512)
@@ -55,14 +55,14 @@ func FuzzDetect(f *testing.F) {
 		b := budgettest.New(t)
 		r, err := detectAll(t.Context(), b, []disk.Source{m})
 		if err != nil {
-			t.Fatalf("a disk that reads well: %v", err)
+			t.Fatalf("detecting a readable disk: %v", err)
 		}
 		u := b.Used()
 		if m.read > u.Read {
 			t.Errorf("%d bytes read, %d charged", m.read, u.Read)
 		}
 		if l := budget.Examination(); u.Peak > l.Memory || (u.Read > l.Read || u.Steps > l.Steps) && Examined(r) == nil {
-			t.Errorf("cost %+v, warnings %v", u, r[0].Warnings)
+			t.Errorf("usage %+v exceeds the limits, warnings %v", u, r[0].Warnings)
 		}
 		if _, err := json.Marshal(r); err != nil {
 			t.Error(err)
@@ -70,7 +70,7 @@ func FuzzDetect(f *testing.F) {
 	})
 }
 
-func sample(f *testing.F, name string) []byte {
+func readSample(f *testing.F, name string) []byte {
 	f.Helper()
 	data, err := os.ReadFile("testdata/" + name)
 	if err != nil {
@@ -79,9 +79,9 @@ func sample(f *testing.F, name string) []byte {
 	return data
 }
 
-// FuzzParseGPT skips the checksum that keeps FuzzDetect out of the entries.
+// FuzzParseGPT fuzzes the entries directly. The checksum prevents FuzzDetect from reaching them.
 func FuzzParseGPT(f *testing.F) {
-	f.Add(sample(f, "gpt.bin")[1024:], 128)
+	f.Add(readSample(f, "gpt.bin")[1024:], 128)
 	f.Add(make([]byte, 4096), 4096)
 	f.Fuzz(func(t *testing.T, array []byte, size int) {
 		if size < 128 || size > 4096 {

@@ -22,23 +22,23 @@ import (
 	tinyguest "github.com/decamp/decamp/test/guest"
 )
 
-// initramfs packs empty modules of those names as cpio does.
-func initramfs(t testing.TB, modules ...string) string {
+// newInitramfs returns a gzip-compressed cpio archive with empty modules of the given names.
+func newInitramfs(t testing.TB, modules ...string) string {
 	t.Helper()
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	for _, m := range modules {
-		newc(z, "usr/lib/modules/6.1.0/kernel/"+m+".ko")
+		writeNewc(z, "usr/lib/modules/6.1.0/kernel/"+m+".ko")
 	}
-	newc(z, "conf/initramfs.conf")
-	newc(z, "TRAILER!!!")
+	writeNewc(z, "conf/initramfs.conf")
+	writeNewc(z, "TRAILER!!!")
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return packed.String()
 }
 
-func newc(w io.Writer, name string) {
+func writeNewc(w io.Writer, name string) {
 	fmt.Fprintf(w, "070701%088x%08x%08x%s", 0, len(name)+1, 0, name+strings.Repeat("\x00", 1+(-(110+len(name)+1)&3)))
 }
 
@@ -50,28 +50,28 @@ const (
 	byName   = "iface ens192 inet static\naddress 10.0.0.5/24\n"
 )
 
-// files are those of a Linux whose initramfs has these modules.
-func files(t testing.TB, modules ...string) map[string]string {
+// linuxFiles returns the files of a Linux guest whose initramfs has the given modules.
+func linuxFiles(t testing.TB, modules ...string) map[string]string {
 	return map[string]string{
 		"etc/os-release":                "ID=seed\nVERSION_ID=3\n",
 		"etc/fstab":                     "UUID=" + rootUUID + " / ext4 defaults 0 1\nUUID=" + bootUUID + " /boot ext4 defaults 0 2\n",
 		"boot/vmlinuz-6.1.0":            "kernel",
-		"boot/initrd.img-6.1.0":         initramfs(t, modules...),
+		"boot/initrd.img-6.1.0":         newInitramfs(t, modules...),
 		"boot/grub/grub.cfg":            "linux /vmlinuz-6.1.0 root=UUID=" + rootUUID + "\n",
 		"lib/modules/6.1.0/modules.dep": modsDep,
 	}
 }
 
-// with adds files.
-func with(files map[string]string, pairs ...string) map[string]string {
+// withFiles adds pairs of path and content to files.
+func withFiles(files map[string]string, pairs ...string) map[string]string {
 	for i := 0; i < len(pairs); i += 2 {
 		files[pairs[i]] = pairs[i+1]
 	}
 	return files
 }
 
-// folder writes files to one, those below cut only, if that is not "".
-func folder(t testing.TB, files map[string]string, cut func(path string) (string, bool)) string {
+// writeFolder writes files to a new folder. cut changes their paths or excludes them.
+func writeFolder(t testing.TB, files map[string]string, cut func(path string) (string, bool)) string {
 	t.Helper()
 	dir := t.TempDir()
 	for path, text := range files {
@@ -90,13 +90,13 @@ func folder(t testing.TB, files map[string]string, cut func(path string) (string
 	return dir
 }
 
-func all(path string) (string, bool) { return path, true }
+func everyPath(path string) (string, bool) { return path, true }
 
-// extDisk makes an MBR disk with one ext4 of those files.
+// extDisk creates an MBR disk with one ext4 partition that has the files.
 func extDisk(t *testing.T, files map[string]string) string {
-	path := blank(t, 24)
-	run(t, "label: dos\nstart=2048, size=40000, type=83\n", "sfdisk", "-q", path)
-	run(t, "", "mke2fs", "-q", "-t", "ext4", "-U", rootUUID, "-L", "top", "-E", "offset=1048576", "-d", folder(t, files, all), path, "20000k")
+	path := blankDisk(t, 24)
+	runTool(t, "label: dos\nstart=2048, size=40000, type=83\n", "sfdisk", "-q", path)
+	runTool(t, "", "mke2fs", "-q", "-t", "ext4", "-U", rootUUID, "-L", "top", "-E", "offset=1048576", "-d", writeFolder(t, files, everyPath), path, "20000k")
 	return path
 }
 
@@ -110,25 +110,25 @@ func TestVerdicts(t *testing.T) {
 		verdict string
 		codes   []string
 	}{
-		"as it is":   {files(t, virtio...), "will boot with virtio-scsi without changes", nil},
-		"by MAC":     {with(files(t, virtio...), "etc/netplan/a.yaml", netByMAC), "will boot with virtio-scsi without changes; keeps ens192 by MAC", nil},
-		"sda stays":  {with(files(t, virtio...), "etc/fstab", "/dev/sda1 / ext4\n"), "will boot with virtio-scsi without changes", nil},
-		"blk only":   {files(t, "virtio_pci", "virtio_blk"), "will boot with virtio-blk without changes", nil},
-		"hda":        {with(files(t, virtio...), "etc/fstab", "/dev/hda1 / ext4\n"), "will boot with virtio-scsi after linux-append", []string{"disk-name"}},
-		"no virtio":  {files(t, "vmw_pvscsi", "sd_mod"), "will boot with virtio-scsi after linux-append", nil},
-		"no drivers": {with(files(t, "vmw_pvscsi"), "lib/modules/6.1.0/modules.dep", ""), "will boot only with the compat profile: boot/vmlinuz-6.1.0 has no driver for virtio-scsi", nil},
+		"virtio":     {linuxFiles(t, virtio...), "will boot with virtio-scsi without changes", nil},
+		"by MAC":     {withFiles(linuxFiles(t, virtio...), "etc/netplan/a.yaml", netByMAC), "will boot with virtio-scsi without changes; keeps ens192 by MAC", nil},
+		"sda stays":  {withFiles(linuxFiles(t, virtio...), "etc/fstab", "/dev/sda1 / ext4\n"), "will boot with virtio-scsi without changes", nil},
+		"blk only":   {linuxFiles(t, "virtio_pci", "virtio_blk"), "will boot with virtio-blk without changes", nil},
+		"hda":        {withFiles(linuxFiles(t, virtio...), "etc/fstab", "/dev/hda1 / ext4\n"), "will boot with virtio-scsi after linux-append", []string{"disk-name"}},
+		"no virtio":  {linuxFiles(t, "vmw_pvscsi", "sd_mod"), "will boot with virtio-scsi after linux-append", nil},
+		"no drivers": {withFiles(linuxFiles(t, "vmw_pvscsi"), "lib/modules/6.1.0/modules.dep", ""), "will boot only with the compat profile: boot/vmlinuz-6.1.0 has no driver for virtio-scsi", nil},
 		"no kernel":  {map[string]string{"etc/os-release": "ID=x\n"}, "will boot only with the compat profile: no kernel was found", nil},
-		"by name": {with(files(t, virtio...), "etc/network/interfaces", byName),
+		"by name": {withFiles(linuxFiles(t, virtio...), "etc/network/interfaces", byName),
 			"will boot with virtio-scsi without changes; ens192 must be bound to the MAC by linux-append", []string{"nic-name"}},
-		"by driver": {with(files(t, virtio...), "etc/systemd/network/a.network", "[Match]\nDriver=vmxnet3\n[Network]\nAddress=10.0.0.5/24\n"),
+		"by driver": {withFiles(linuxFiles(t, virtio...), "etc/systemd/network/a.network", "[Match]\nDriver=vmxnet3\n[Network]\nAddress=10.0.0.5/24\n"),
 			"will boot with virtio-scsi without changes; etc/systemd/network/a.network must select its card by another property than driver vmxnet3, by linux-append", []string{"nic-hardware"}},
-		"rubbish": {with(files(t), "boot/initrd.img-6.1.0", "rubbish"),
+		"rubbish": {withFiles(linuxFiles(t), "boot/initrd.img-6.1.0", "rubbish"),
 			"will boot only with the compat profile: boot/initrd.img-6.1.0 is not supported", []string{"initramfs"}},
-		"crypttab": {with(files(t, virtio...), "etc/crypttab", "data UUID=5 none luks\n"),
+		"crypttab": {withFiles(linuxFiles(t, virtio...), "etc/crypttab", "data UUID=5 none luks\n"),
 			"will boot with virtio-scsi without changes; requests its LUKS passphrase at boot", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := detect(t, extDisk(t, test.files))
+			r := detectFile(t, extDisk(t, test.files))
 			codes := slices.DeleteFunc(warningCodes(r), func(c string) bool { return c == "little-room" })
 			if r.Verdict != test.verdict || !slices.Equal(codes, test.codes) {
 				t.Errorf("%q, warnings %v\nwant %q, %q", r.Verdict, r.Warnings, test.verdict, test.codes)
@@ -148,65 +148,65 @@ func TestVerdictsOfTheTestGuests(t *testing.T) {
 		tinyguest.NoVirtio: "will boot with virtio-scsi after linux-append",
 		tinyguest.Vendor:   "will boot with virtio-scsi after linux-append; EFI firmware finds its loader only after linux-append",
 	} {
-		if r := detect(t, tinyguest.Image(t, name)); r.Verdict != want {
+		if r := detectFile(t, tinyguest.Image(t, name)); r.Verdict != want {
 			t.Errorf("%s: %q, want %q", name, r.Verdict, want)
 		}
 	}
 }
 
-// A /boot of its own is found by what fstab calls it, and told of where its room is short.
+// A separate /boot is found by each form of device name in fstab. A warning reports its little free space.
 func TestSeparateBoot(t *testing.T) {
 	for _, boot := range []string{"UUID=" + bootUUID, "/dev/disk/by-uuid/" + bootUUID, "/dev/sda1"} {
-		separateBoot(t, boot)
+		checkSeparateBoot(t, boot)
 	}
 }
 
-func separateBoot(t *testing.T, spec string) {
-	all := with(files(t, "virtio_pci", "virtio_scsi", "sd_mod"), "etc/fstab", "UUID="+rootUUID+" / ext4\n"+spec+" /boot ext4 defaults 0 2\n")
-	root := folder(t, all, func(path string) (string, bool) { return path, !strings.HasPrefix(path, "boot/") })
-	boot := folder(t, all, func(path string) (string, bool) { return strings.CutPrefix(path, "boot/") })
-	path := blank(t, 64)
-	run(t, "label: gpt\nstart=2048, size=20480, type=linux\nstart=22528, size=40960, type=linux\n", "sfdisk", "-q", path)
-	run(t, "", "mke2fs", "-q", "-t", "ext4", "-U", bootUUID, "-E", "offset=1048576", "-d", boot, path, "10m")
-	run(t, "", "mke2fs", "-q", "-t", "ext4", "-U", rootUUID, "-E", "offset=11534336", "-d", root, path, "20m")
-	r := detect(t, path)
+func checkSeparateBoot(t *testing.T, spec string) {
+	all := withFiles(linuxFiles(t, "virtio_pci", "virtio_scsi", "sd_mod"), "etc/fstab", "UUID="+rootUUID+" / ext4\n"+spec+" /boot ext4 defaults 0 2\n")
+	root := writeFolder(t, all, func(path string) (string, bool) { return path, !strings.HasPrefix(path, "boot/") })
+	boot := writeFolder(t, all, func(path string) (string, bool) { return strings.CutPrefix(path, "boot/") })
+	path := blankDisk(t, 64)
+	runTool(t, "label: gpt\nstart=2048, size=20480, type=linux\nstart=22528, size=40960, type=linux\n", "sfdisk", "-q", path)
+	runTool(t, "", "mke2fs", "-q", "-t", "ext4", "-U", bootUUID, "-E", "offset=1048576", "-d", boot, path, "10m")
+	runTool(t, "", "mke2fs", "-q", "-t", "ext4", "-U", rootUUID, "-E", "offset=11534336", "-d", root, path, "20m")
+	r := detectFile(t, path)
 	if r.Verdict != "will boot with virtio-scsi without changes" || !slices.Equal(warningCodes(r), []string{"little-room"}) {
-		t.Errorf("%s: %q, %v", spec, r.Verdict, r.Warnings)
+		t.Errorf("%s: verdict %q, warnings %v", spec, r.Verdict, r.Warnings)
 	}
 	if r.Linux == nil || len(r.Linux.Kernels) != 1 || !slices.Equal(r.Linux.Loaders, []string{"grub"}) {
-		t.Errorf("%+v", r.Linux)
+		t.Errorf("Linux %+v, want one kernel and grub", r.Linux)
 	}
 }
 
 func TestXFSGuest(t *testing.T) {
-	dir := folder(t, with(files(t, "vmw_pvscsi"), "boot/grub/grub.cfg", "linux /vmlinuz resume=/dev/sda2\n"), all)
+	dir := writeFolder(t, withFiles(linuxFiles(t, "vmw_pvscsi"), "boot/grub/grub.cfg", "linux /vmlinuz resume=/dev/sda2\n"), everyPath)
 	proto := filepath.Join(t.TempDir(), "proto")
 	if err := os.WriteFile(proto, []byte("/none\n0 0\nd--755 0 0\n"+protoOf(t, dir)+"$\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	path := blank(t, 320)
-	run(t, "", "mkfs.xfs", "-q", "-L", "top", "-p", proto, path)
-	r := detect(t, path)
+	path := blankDisk(t, 320)
+	runTool(t, "", "mkfs.xfs", "-q", "-L", "top", "-p", proto, path)
+	r := detectFile(t, path)
 	want := "will boot with virtio-scsi after linux-append in an appliance"
 	if r.WholeDisk != XFS || r.OS.ID != "seed" || r.Verdict != want || r.Linux.Resume != "/dev/sda2" {
 		t.Errorf("%+v, %+v, warnings %v", r, r.Linux, r.Warnings)
 	}
 }
 
-// The root is found in the subvolumes that distributions keep it in.
+// The root is found in the subvolumes that distributions use.
 func TestBtrfsGuest(t *testing.T) {
 	for _, top := range []string{"", "@", "root"} {
-		dir := folder(t, files(t, "virtio_pci", "virtio_scsi", "sd_mod"), func(path string) (string, bool) { return filepath.Join(top, path), true })
-		path := blank(t, 160)
-		run(t, "", "mkfs.btrfs", "-q", "-L", "top", "--rootdir", dir, path)
-		r := detect(t, path)
+		dir := writeFolder(t, linuxFiles(t, "virtio_pci", "virtio_scsi", "sd_mod"), func(path string) (string, bool) { return filepath.Join(top, path), true })
+		path := blankDisk(t, 160)
+		runTool(t, "", "mkfs.btrfs", "-q", "-L", "top", "--rootdir", dir, path)
+		r := detectFile(t, path)
 		if r.WholeDisk != Btrfs || r.OS.ID != "seed" || r.Verdict != "will boot with virtio-scsi without changes" || len(r.Warnings) != 0 {
 			t.Errorf("%q: %+v, %q, warnings %v", top, r.OS, r.Verdict, r.Warnings)
 		}
 	}
 }
 
-// protoOf describes a folder to mkfs.xfs -p.
+// protoOf returns the description of a folder for mkfs.xfs -p.
 func protoOf(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -225,52 +225,52 @@ func protoOf(t *testing.T, dir string) string {
 }
 
 func TestLockedGuest(t *testing.T) {
-	path := blank(t, 16)
-	run(t, "label: dos\nstart=2048, type=83\n", "sfdisk", "-q", path)
-	patch(t, path, 1<<20, "LUKS\xba\xbe\x00\x02")
-	r := detect(t, path)
+	path := blankDisk(t, 16)
+	runTool(t, "label: dos\nstart=2048, type=83\n", "sfdisk", "-q", path)
+	patchFile(t, path, 1<<20, "LUKS\xba\xbe\x00\x02")
+	r := detectFile(t, path)
 	if want := "partition 1 is encrypted and cannot be read: will boot only with the compat profile; requests its LUKS passphrase at boot; virtio requires virt-v2v with the passphrase (--key-file)"; r.Verdict != want {
-		t.Errorf("%q", r.Verdict)
+		t.Errorf("verdict %q, want %q", r.Verdict, want)
 	}
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0].Text, "(LUKS2)") {
-		t.Errorf("%v", r.Warnings)
+		t.Errorf("warnings %v, want one about LUKS2", r.Warnings)
 	}
 }
 
-// A disk that LUKS has all of is told like a partition of it.
+// A disk without partitions that is encrypted with LUKS is reported like an encrypted partition.
 func TestLockedDisk(t *testing.T) {
 	const uuid = "0b5dd5c6-31b2-4d4a-9d3e-6a3b0c1f2e4d"
-	path := blank(t, 16)
-	patch(t, path, 0, "LUKS\xba\xbe\x00\x02")
-	patch(t, path, 168, uuid)
-	r := detect(t, path)
+	path := blankDisk(t, 16)
+	patchFile(t, path, 0, "LUKS\xba\xbe\x00\x02")
+	patchFile(t, path, 168, uuid)
+	r := detectFile(t, path)
 	if r.Table != None || r.WholeDisk != LUKS || r.WholeUUID != uuid || !strings.HasPrefix(r.Verdict, "the whole disk is encrypted and cannot be read") {
-		t.Errorf("%+v", r)
+		t.Errorf("report %+v", r)
 	}
 	if len(r.Warnings) != 1 || r.Warnings[0].Code != "encrypted" || !strings.Contains(r.Warnings[0].Text, "the whole disk is encrypted (LUKS2)") {
-		t.Errorf("%v", r.Warnings)
+		t.Errorf("warnings %v, want one about LUKS2", r.Warnings)
 	}
 }
 
 func TestHibernatedLinux(t *testing.T) {
-	path := blank(t, 16)
-	run(t, "", "mkswap", path)
-	if r := detect(t, path); r.WholeDisk != Swap || len(r.Warnings) != 0 {
-		t.Errorf("%+v", r)
+	path := blankDisk(t, 16)
+	runTool(t, "", "mkswap", path)
+	if r := detectFile(t, path); r.WholeDisk != Swap || len(r.Warnings) != 0 {
+		t.Errorf("report %+v, want swap without warnings", r)
 	}
-	patch(t, path, 4096-10, "S1SUSPEND\x00")
-	if r := detect(t, path); r.WholeDisk != Swap || !slices.Equal(warningCodes(r), []string{"hibernated"}) {
-		t.Errorf("%+v", r)
+	patchFile(t, path, 4096-10, "S1SUSPEND\x00")
+	if r := detectFile(t, path); r.WholeDisk != Swap || !slices.Equal(warningCodes(r), []string{"hibernated"}) {
+		t.Errorf("report %+v, want swap with the warning hibernated", r)
 	}
 }
 
-// lvmDisks are two disks whose volume root holds an ext4 of those files. The blocks of the
-// volume were written with their numbers by lvm2's own account (lvm/testdata/make.sh): where
-// a number is found, the block of that number goes.
+// lvmDisks returns two disks with a volume root, which is an ext4 file system with the files. In the images of
+// lvm/testdata/make.sh each block of the volume contains its number, as lvm2 maps it. lvmDisks replaces each numbered
+// block with that block of the file system.
 func lvmDisks(t *testing.T, files map[string]string) []disk.Source {
 	t.Helper()
-	fs := blank(t, 8)
-	run(t, "", "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-U", rootUUID, "-d", folder(t, files, all), fs)
+	fs := blankDisk(t, 8)
+	runTool(t, "", "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-U", rootUUID, "-d", writeFolder(t, files, everyPath), fs)
 	data, err := os.ReadFile(fs)
 	if err != nil {
 		t.Fatal(err)
@@ -290,16 +290,16 @@ func lvmDisks(t *testing.T, files map[string]string) []disk.Source {
 }
 
 func TestGuestOnLVMOverTwoDisks(t *testing.T) {
-	content := with(files(t, "virtio_pci", "virtio_scsi", "sd_mod"), "etc/fstab", "/dev/mapper/decamptest-root / ext4\n")
+	content := withFiles(linuxFiles(t, "virtio_pci", "virtio_scsi", "sd_mod"), "etc/fstab", "/dev/mapper/decamptest-root / ext4\n")
 	disks := lvmDisks(t, content)
-	for name, order := range map[string][]disk.Source{"in order": disks, "the other way": {disks[1], disks[0]}} {
+	for name, order := range map[string][]disk.Source{"in order": disks, "reversed": {disks[1], disks[0]}} {
 		reports, err := DetectAll(t.Context(), order)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := reports[0]
 		if r.OS.ID != "seed" || r.Verdict != "will boot with virtio-scsi without changes" || reports[1].Verdict != "" {
-			t.Errorf("%s: %+v, %q, %v", name, r.OS, r.Verdict, r.Warnings)
+			t.Errorf("%s: OS %+v, verdict %q, warnings %v", name, r.OS, r.Verdict, r.Warnings)
 		}
 		if len(r.Volumes) != 3 || r.Volumes[0].FSUUID != rootUUID || r.Volumes[0].FileSystem != Ext4 || r.Volumes[0].Usage == nil || r.Volumes[2].Kind != "striped" {
 			t.Errorf("%s: volumes %+v", name, r.Volumes)
@@ -314,14 +314,14 @@ func TestGuestOnLVMOverTwoDisks(t *testing.T) {
 	}
 }
 
-// A system partition without what EFI starts by itself is told of, with what is there.
+// A warning reports an EFI system partition without a fallback loader. The report has the loaders on it.
 func TestEFIFallback(t *testing.T) {
-	path := blank(t, 24)
-	run(t, "label: gpt\nstart=2048, type=uefi\n", "sfdisk", "-q", path)
-	esp := blank(t, 20)
-	run(t, "", "mkfs.fat", "-n", "ESP", "-i", "12345678", esp)
-	run(t, "", "mmd", "-i", esp, "::/EFI", "::/EFI/debian", "::/EFI/Boot")
-	run(t, "loader", "mcopy", "-i", esp, "-", "::/EFI/debian/shimx64.efi")
+	path := blankDisk(t, 24)
+	runTool(t, "label: gpt\nstart=2048, type=uefi\n", "sfdisk", "-q", path)
+	esp := blankDisk(t, 20)
+	runTool(t, "", "mkfs.fat", "-n", "ESP", "-i", "12345678", esp)
+	runTool(t, "", "mmd", "-i", esp, "::/EFI", "::/EFI/debian", "::/EFI/Boot")
+	runTool(t, "loader", "mcopy", "-i", esp, "-", "::/EFI/debian/shimx64.efi")
 	for _, want := range []struct {
 		fallback bool
 		codes    []string
@@ -330,31 +330,31 @@ func TestEFIFallback(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		patch(t, path, 1<<20, string(data))
-		r := detect(t, path)
+		patchFile(t, path, 1<<20, string(data))
+		r := detectFile(t, path)
 		if r.Boot.EFIFallback != want.fallback || !slices.Equal(warningCodes(r), want.codes) {
-			t.Errorf("%+v, %v", r.Boot, r.Warnings)
+			t.Errorf("boot %+v, warnings %v", r.Boot, r.Warnings)
 		}
 		if p := r.Partitions[0]; p.FSUUID != "1234-5678" || p.Label != "ESP" || p.Usage == nil {
-			t.Errorf("%+v", p)
+			t.Errorf("partition %+v", p)
 		}
 		if len(r.Loaders) != 1 || r.Loaders[0].Label != "debian" || r.Loaders[0].File != `\EFI\debian\shimx64.efi` || !r.Loaders[0].Active() ||
 			r.Loaders[0].Partition != (efi.Partition{Number: 1, Start: 2048, Size: uint64(r.Partitions[0].Len / 512), GUID: guidOf(t, r.Partitions[0].UUID)}) {
 			t.Errorf("loaders %+v", r.Loaders)
 		}
-		run(t, "loader", "mcopy", "-o", "-i", esp, "-", "::/EFI/Boot/bootx64.efi")
+		runTool(t, "loader", "mcopy", "-o", "-i", esp, "-", "::/EFI/Boot/bootx64.efi")
 	}
 	csv := "\xff\xfe"
 	for _, c := range "fbx64.efi,no,,\nshimx64.efi,Debian GNU/Linux,,This is the boot entry for debian\n" {
 		csv += string([]byte{byte(c), 0})
 	}
-	run(t, csv, "mcopy", "-i", esp, "-", "::/EFI/debian/BOOTX64.CSV")
+	runTool(t, csv, "mcopy", "-i", esp, "-", "::/EFI/debian/BOOTX64.CSV")
 	data, err := os.ReadFile(esp)
 	if err != nil {
 		t.Fatal(err)
 	}
-	patch(t, path, 1<<20, string(data))
-	if r := detect(t, path); len(r.Loaders) != 1 || r.Loaders[0].Label != "Debian GNU/Linux" {
+	patchFile(t, path, 1<<20, string(data))
+	if r := detectFile(t, path); len(r.Loaders) != 1 || r.Loaders[0].Label != "Debian GNU/Linux" {
 		t.Errorf("loaders %+v", r.Loaders)
 	}
 }
@@ -368,7 +368,8 @@ func guidOf(t *testing.T, s string) efi.GUID {
 	return g
 }
 
-// What the firmware held comes first, as far as it is on the disks; else the loader of the guest's system.
+// EFIState returns the boot entries of the firmware whose partition is on the disks. If none is active, it adds the
+// loader of the operating system of the guest.
 func TestEFIState(t *testing.T) {
 	const here, elsewhere = "0d7a2c5e-1f7d-4f5a-9a41-4b8ae11c2f01", "0d7a2c5e-1f7d-4f5a-9a41-4b8ae11c2f02"
 	entry := func(label, uuid, file string, attributes uint32) efi.Entry {
@@ -383,14 +384,14 @@ func TestEFIState(t *testing.T) {
 		system  string
 		want    string
 	}{
-		"nothing":                       {},
-		"held":                          {[]efi.Entry{held("b", here), held("a", here)}, []efi.Entry{debian}, "debian", "b a"},
-		"held of a disk that is gone":   {[]efi.Entry{held("b", elsewhere)}, []efi.Entry{debian}, "debian", "debian"},
-		"held and not tried":            {[]efi.Entry{entry("off", here, `\x.efi`, 0)}, []efi.Entry{debian}, "debian", "off debian"},
-		"one loader of another vendor":  {nil, []efi.Entry{debian}, "raspbian", "debian"},
-		"two, one of ours":              {nil, []efi.Entry{ubuntu, debian}, "debian", "debian"},
-		"two of others":                 {nil, []efi.Entry{ubuntu, debian}, "arch", ""},
-		"beside a Windows that is ours": {nil, []efi.Entry{debian, windows}, WindowsID, "Windows Boot Manager"},
+		"nothing":                      {},
+		"held":                         {[]efi.Entry{held("b", here), held("a", here)}, []efi.Entry{debian}, "debian", "b a"},
+		"held, disk missing":           {[]efi.Entry{held("b", elsewhere)}, []efi.Entry{debian}, "debian", "debian"},
+		"held, not active":             {[]efi.Entry{entry("off", here, `\x.efi`, 0)}, []efi.Entry{debian}, "debian", "off debian"},
+		"one loader of another vendor": {nil, []efi.Entry{debian}, "raspbian", "debian"},
+		"two, one of the OS":           {nil, []efi.Entry{ubuntu, debian}, "debian", "debian"},
+		"two others":                   {nil, []efi.Entry{ubuntu, debian}, "arch", ""},
+		"Windows and another":          {nil, []efi.Entry{debian, windows}, WindowsID, "Windows Boot Manager"},
 	} {
 		r := Report{Table: GPT, Partitions: []Partition{{UUID: here}}, Loaders: tt.loaders, OS: OS{ID: tt.system}}
 		switch tt.system {
@@ -410,14 +411,14 @@ func TestEFIState(t *testing.T) {
 	}
 }
 
-// Whatever byte is damaged, there is a report, and no more is read than is promised.
+// If bytes are damaged, Detect still returns a report and reads no more than its limit.
 func TestDamagedGuest(t *testing.T) {
-	disks := lvmDisks(t, with(files(t, "virtio_pci", "virtio_scsi", "sd_mod"), "etc/network/interfaces", byName))
+	disks := lvmDisks(t, withFiles(linuxFiles(t, "virtio_pci", "virtio_scsi", "sd_mod"), "etc/network/interfaces", byName))
 	random := rand.New(rand.NewPCG(8, 1))
 	for n := range 600 {
 		m := disks[n%2].(*memory)
 		at := random.IntN(len(m.data) - 8)
-		if n%3 != 0 { // where something is
+		if n%3 != 0 { // damage a sector that is not empty
 			for at &^= 511; bytes.Equal(m.data[at:][:512], make([]byte, 512)); {
 				at = random.IntN(len(m.data)-512) &^ 511
 			}
@@ -433,38 +434,38 @@ func TestDamagedGuest(t *testing.T) {
 			t.Fatalf("byte %d of disk %d: %v", at, n%2, err)
 		}
 		if m.read > budget.Examination().Read {
-			t.Errorf("byte %d of disk %d: %d bytes read", at, n%2, m.read)
+			t.Errorf("byte %d of disk %d: %d bytes read, want at most %d", at, n%2, m.read, budget.Examination().Read)
 		}
 		copy(m.data[at:], saved)
 	}
 	if r, err := DetectAll(t.Context(), disks); err != nil || r[0].Verdict != "will boot with virtio-scsi without changes; ens192 must be bound to the MAC by linux-append" {
-		t.Errorf("mended: %q, %v", r[0].Verdict, err)
+		t.Errorf("undamaged again: %q, %v", r[0].Verdict, err)
 	}
 }
 
-// A disk that fails below a file system is an error, not a guest without files.
-func TestReadErrorsBelowFileSystems(t *testing.T) {
-	src, err := rawfile.OpenSource(extDisk(t, files(t, "virtio_pci")), rawfile.SourceOptions{})
+// If reads fail within a file system, Detect returns an error, not a guest without files.
+func TestReadErrorsWithinFileSystems(t *testing.T) {
+	src, err := rawfile.OpenSource(extDisk(t, linuxFiles(t, "virtio_pci")), rawfile.SourceOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer src.Close()
 	for _, from := range []int64{1<<20 + 2048, 1<<20 + 256<<10} {
-		if _, err := Detect(t.Context(), broken{src, from}); !errors.Is(err, errBroken) {
-			t.Errorf("broken from byte %d: %v", from, err)
+		if _, err := Detect(t.Context(), brokenDisk{src, from}); !errors.Is(err, errBroken) {
+			t.Errorf("reads fail from byte %d on: got %v, want %v", from, err, errBroken)
 		}
 	}
 }
 
 func TestKernelsOfTheReport(t *testing.T) {
-	r := detect(t, extDisk(t, files(t, "virtio_pci", "vmw_pvscsi")))
+	r := detectFile(t, extDisk(t, linuxFiles(t, "virtio_pci", "vmw_pvscsi")))
 	k := r.Linux.Kernels[0]
 	if k.Version != "6.1.0" || k.Maker != "initramfs-tools" || !slices.Equal(k.Drivers, []string{"virtio_pci", "vmw_pvscsi"}) || !k.BootsIfRebuilt(linux.VirtioSCSI) {
-		t.Errorf("%+v", k)
+		t.Errorf("kernel %+v", k)
 	}
 }
 
-// BenchmarkDetect looks into a guest as the tests boot it, with a real initramfs.
+// BenchmarkDetect examines a guest that the boot tests use, with a real initramfs.
 func BenchmarkDetect(b *testing.B) {
 	src, err := rawfile.OpenSource(tinyguest.Image(b, tinyguest.BIOS), rawfile.SourceOptions{})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
-// imageReader reads an image of a bomb.
+// imageReader is an io.ReaderAt of the image of a bomb.
 type imageReader struct {
 	t     testing.TB
 	image *bombs.Image
@@ -23,7 +23,7 @@ func (r imageReader) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), r.image.ReadAt(r.t.Context(), p, off)
 }
 
-// Every file system charges the names of a folder to the budget, until it has listed them.
+// Every file system charges the names of a folder to the budget while it lists them.
 func TestListingsAreCharged(t *testing.T) {
 	openAs := func(kind FileSystem) func(r budget.Reader) (*tree.Tree, error) {
 		return func(r budget.Reader) (*tree.Tree, error) { return OpenTree(kind, r) }
@@ -56,7 +56,7 @@ func TestListingsAreCharged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := folder.List(); err != nil { // caches what it keeps
+		if _, err := folder.List(); err != nil { // fills the caches of the file system
 			t.Fatal(err)
 		}
 		before := b.Used()

@@ -19,7 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/ntfs/ntfstest"
 )
 
-// software is the part of a SOFTWARE hive that names the system.
+// These constants are the part of a SOFTWARE hive that names the Windows version.
 const (
 	server2019 = `[\Microsoft\Windows NT\CurrentVersion]
 "ProductName"="Windows Server 2019 Standard"
@@ -43,13 +43,13 @@ const (
 `
 )
 
-// service is one of the control set that Select names, which is not the first.
-func service(name string, start string, more ...string) string {
+// windowsService returns a service of the current control set, which is not the first one.
+func windowsService(name string, start string, more ...string) string {
 	return "[\\ControlSet002\\Services\\" + name + "]\n\"Start\"=dword:0000000" + start + "\n" + strings.Join(more, "\n") + "\n\n"
 }
 
-// common is what all SYSTEM hives here have. The first control set is a trap.
-const common = `[\Select]
+// commonSystem is the beginning of all SYSTEM hives. The first control set must not be used.
+const commonSystem = `[\Select]
 "Current"=dword:00000002
 
 [\ControlSet001\Services\viostor]
@@ -68,15 +68,15 @@ const hiberboot = `[\ControlSet002\Control\Session Manager\Power]
 
 `
 
-// A windowsDisk is what a test puts on a disk: hives as text, drivers by name, and files.
+// windowsDisk describes the disk of a test: hives as text, driver names, and files.
 type windowsDisk struct {
 	software, system string
 	drivers          []string
 	files            map[string]string
-	kind             string // of the MBR partition; "7" if empty
+	kind             string // type of the MBR partition, default: "7"
 }
 
-// image makes the disk: one partition at 1 MiB.
+// image creates the disk with one partition at 1 MiB.
 func (w windowsDisk) image(t *testing.T) string {
 	t.Helper()
 	volume := ntfstest.Volume(t, 24, func(root string) {
@@ -93,13 +93,13 @@ func (w windowsDisk) image(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := blank(t, 26)
+	path := blankDisk(t, 26)
 	kind := w.kind
 	if kind == "" {
 		kind = "7"
 	}
-	run(t, "label: dos\nsize=24M, type="+kind+", bootable\n", "sfdisk", "-q", path)
-	patch(t, path, 1<<20, string(data))
+	runTool(t, "label: dos\nsize=24M, type="+kind+", bootable\n", "sfdisk", "-q", path)
+	patchFile(t, path, 1<<20, string(data))
 	return path
 }
 
@@ -107,9 +107,9 @@ func TestWindowsVerdicts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	pvscsi := service("pvscsi", "0", `"ImagePath"=`+hivetest.ExpandText(`System32\drivers\pvscsi.sys`)) +
-		service("vmxnet3ndis6", "3", `"ImagePath"=`+hivetest.ExpandText(`\SystemRoot\System32\drivers\vmxnet3.sys`))
-	virtio := service("vioscsi", "0") + service("netkvm", "3")
+	pvscsi := windowsService("pvscsi", "0", `"ImagePath"=`+hivetest.ExpandText(`System32\drivers\pvscsi.sys`)) +
+		windowsService("vmxnet3ndis6", "3", `"ImagePath"=`+hivetest.ExpandText(`\SystemRoot\System32\drivers\vmxnet3.sys`))
+	virtio := windowsService("vioscsi", "0") + windowsService("netkvm", "3")
 	awake, asleep := map[string]string{"hiberfil.sys": strings.Repeat("\x00", 8192)}, map[string]string{"hiberfil.sys": "HIBR" + strings.Repeat("x", 8192)}
 	tests := []struct {
 		name    string
@@ -117,35 +117,35 @@ func TestWindowsVerdicts(t *testing.T) {
 		verdict string
 		codes   []string
 	}{
-		{"server with pvscsi", windowsDisk{software: server2019, system: common + pvscsi, drivers: []string{"pvscsi", "vmxnet3"}},
+		{"server with pvscsi", windowsDisk{software: server2019, system: commonSystem + pvscsi, drivers: []string{"pvscsi", "vmxnet3"}},
 			"Windows Server 2019 Standard (10.0.17763): will boot only with the compat profile (pvscsi, vmxnet3 are kept); virtio requires virt-v2v and virtio-win", nil},
-		{"card without its file", windowsDisk{software: server2019, system: common + pvscsi, drivers: []string{"pvscsi"}},
+		{"card without its file", windowsDisk{software: server2019, system: commonSystem + pvscsi, drivers: []string{"pvscsi"}},
 			"Windows Server 2019 Standard (10.0.17763): will boot only with the compat profile (pvscsi is kept); virtio requires virt-v2v and virtio-win", nil},
-		{"virtio drivers", windowsDisk{software: windows11, system: common + virtio, drivers: []string{"vioscsi", "netkvm"}},
+		{"virtio drivers", windowsDisk{software: windows11, system: commonSystem + virtio, drivers: []string{"vioscsi", "netkvm"}},
 			"Windows 11 Pro (10.0.22631): will boot with virtio-scsi and virtio-net without changes", nil},
-		{"virtio without network", windowsDisk{software: windows11, system: common + service("viostor", "0"), drivers: []string{"viostor"}},
+		{"virtio without network", windowsDisk{software: windows11, system: commonSystem + windowsService("viostor", "0"), drivers: []string{"viostor"}},
 			"Windows 11 Pro (10.0.22631): will boot with virtio-blk without changes; virtio-net requires virtio-win", nil},
-		{"virtio without its file", windowsDisk{software: windows11, system: common + virtio},
+		{"virtio without its file", windowsDisk{software: windows11, system: commonSystem + virtio},
 			"Windows 11 Pro (10.0.22631): has no boot driver for a controller of the target; virtio requires virt-v2v and virtio-win", nil},
-		{"virtio overridden", windowsDisk{software: windows11, drivers: []string{"viostor", "storahci"}, system: common +
-			service("viostor", "0") + "[\\ControlSet002\\Services\\viostor\\StartOverride]\n\"0\"=dword:00000003\n\n" + service("storahci", "0")},
+		{"virtio overridden", windowsDisk{software: windows11, drivers: []string{"viostor", "storahci"}, system: commonSystem +
+			windowsService("viostor", "0") + "[\\ControlSet002\\Services\\viostor\\StartOverride]\n\"0\"=dword:00000003\n\n" + windowsService("storahci", "0")},
 			"Windows 11 Pro (10.0.22631): will boot only with the compat profile (SATA is kept); virtio requires virt-v2v and virtio-win", nil},
-		{"old", windowsDisk{software: windows7, system: common + service("msahci", "0") + service("LSI_SAS", "0"), drivers: []string{"msahci", "lsi_sas"}},
+		{"old", windowsDisk{software: windows7, system: commonSystem + windowsService("msahci", "0") + windowsService("LSI_SAS", "0"), drivers: []string{"msahci", "lsi_sas"}},
 			"Windows 7 Professional (6.1.7601): will boot only with the compat profile (LSI SAS is kept); virtio requires virt-v2v and virtio-win", nil},
-		{"fast startup", windowsDisk{software: windows11, system: common + hiberboot + pvscsi, drivers: []string{"pvscsi"}, files: awake},
+		{"fast startup", windowsDisk{software: windows11, system: commonSystem + hiberboot + pvscsi, drivers: []string{"pvscsi"}, files: awake},
 			"Windows 11 Pro (10.0.22631): will boot only with the compat profile (pvscsi is kept); virtio requires virt-v2v and virtio-win", []string{"fast-startup"}},
-		{"fast startup without hibernation", windowsDisk{software: windows11, system: common + hiberboot + pvscsi, drivers: []string{"pvscsi"}},
+		{"fast startup without hibernation", windowsDisk{software: windows11, system: commonSystem + hiberboot + pvscsi, drivers: []string{"pvscsi"}},
 			"Windows 11 Pro (10.0.22631): will boot only with the compat profile (pvscsi is kept); virtio requires virt-v2v and virtio-win", nil},
-		{"hibernated", windowsDisk{software: windows11, system: common + hiberboot + pvscsi, drivers: []string{"pvscsi"}, files: asleep},
+		{"hibernated", windowsDisk{software: windows11, system: commonSystem + hiberboot + pvscsi, drivers: []string{"pvscsi"}, files: asleep},
 			"Windows 11 Pro (10.0.22631): is hibernated: it would resume on other hardware, and cannot be converted; shut it down completely first (powercfg /h off)",
 			[]string{"hibernated"}},
-		{"dynamic disk", windowsDisk{software: server2019, system: common + pvscsi, drivers: []string{"pvscsi"}, kind: "42"},
+		{"dynamic disk", windowsDisk{software: server2019, system: commonSystem + pvscsi, drivers: []string{"pvscsi"}, kind: "42"},
 			"Windows Server 2019 Standard (10.0.17763): cannot be converted, because it is on a dynamic disk; will boot only with the compat profile (pvscsi is kept)",
 			[]string{"dynamic-disk"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := detect(t, tt.disk.image(t))
+			r := detectFile(t, tt.disk.image(t))
 			if codes := warningCodes(r); r.Verdict != tt.verdict || !slices.Equal(codes, tt.codes) {
 				t.Errorf("%s\nwant %s\nwarnings %v, want %v", r.Verdict, tt.verdict, r.Warnings, tt.codes)
 			}
@@ -153,24 +153,24 @@ func TestWindowsVerdicts(t *testing.T) {
 	}
 }
 
-// With EFI the boot loader's configuration is on the system partition, which is FAT.
+// With EFI the boot configuration is on the system partition, which is FAT.
 func TestBootConfigurationOnAnEFIPartition(t *testing.T) {
-	esp := blank(t, 40)
-	run(t, "", "mkfs.fat", "-F", "32", esp)
+	esp := blankDisk(t, 40)
+	runTool(t, "", "mkfs.fat", "-F", "32", esp)
 	for _, folder := range []string{"::EFI", "::EFI/Microsoft", "::EFI/Microsoft/Boot"} {
-		run(t, "", "mmd", "-i", esp, folder)
+		runTool(t, "", "mmd", "-i", esp, folder)
 	}
-	if r := detect(t, esp); r.Boot.BCD {
-		t.Error("there is none yet")
+	if r := detectFile(t, esp); r.Boot.BCD {
+		t.Error("a partition without boot configuration: BCD is true, want false")
 	}
-	run(t, "regf", "mcopy", "-i", esp, "-", "::EFI/Microsoft/Boot/BCD")
-	if r := detect(t, esp); !r.Boot.BCD || len(r.Warnings) != 0 {
+	runTool(t, "regf", "mcopy", "-i", esp, "-", "::EFI/Microsoft/Boot/BCD")
+	if r := detectFile(t, esp); !r.Boot.BCD || len(r.Warnings) != 0 {
 		t.Errorf("boot %+v, warnings %v", r.Boot, r.Warnings)
 	}
 }
 
-// interfaces is a SYSTEM hive's network: one address whose card tells its MAC by its
-// serial number, one by a device, one that was set, one that is unknown, one of DHCP.
+// interfaces is the network configuration of a SYSTEM hive. The MAC is in the instance ID of the card ({A}), in the
+// key of its device ({B}), configured ({C}), or unknown ({E}). {D} uses DHCP.
 const interfaces = `[\ControlSet002\Services\Tcpip\Parameters\Interfaces\{A}]
 "EnableDHCP"=dword:00000000
 "IPAddress"=IP1
@@ -220,9 +220,9 @@ func TestWindowsSystem(t *testing.T) {
 	net := strings.NewReplacer("IP1", hivetest.MultiText("10.0.0.5", "10.0.0.6"), "MASK", hivetest.MultiText("255.255.255.0", "255.255.0.0"),
 		"GATEWAY", hivetest.MultiText("10.0.0.1"), "IP2", hivetest.MultiText("192.168.7.1"), "IP3", hivetest.MultiText("172.16.0.9"),
 		"IP4", hivetest.MultiText("10.9.9.9"), "IP5", hivetest.MultiText("10.5.5.5")).Replace(interfaces)
-	r := detect(t, windowsDisk{
+	r := detectFile(t, windowsDisk{
 		software: server2019, drivers: []string{"pvscsi"}, files: map[string]string{"Boot/BCD": "regf"},
-		system: common + service("pvscsi", "0") + service("VMTools", "2") + service("QEMU-GA", "4") + net,
+		system: commonSystem + windowsService("pvscsi", "0") + windowsService("VMTools", "2") + windowsService("QEMU-GA", "4") + net,
 	}.image(t))
 	w := r.Windows
 	if w == nil {
@@ -235,7 +235,7 @@ func TestWindowsSystem(t *testing.T) {
 		t.Errorf("system %+v", w)
 	}
 	if !w.VMwareTools || w.GuestAgent || w.Hibernated || w.FastStartup || w.Dynamic {
-		t.Errorf("system %+v: VMware's tools are there, and QEMU's agent is disabled", w)
+		t.Errorf("system %+v: want VMware Tools and no guest agent, which is disabled", w)
 	}
 	if w.Usage.Size < 23<<20 || w.Usage.Free < 10<<20 || w.Usage.Free > w.Usage.Size {
 		t.Errorf("usage %+v", w.Usage)
@@ -250,7 +250,7 @@ func TestWindowsSystem(t *testing.T) {
 		{Interface: "{C}", MAC: "00:50:56:aa:bb:cc", Addresses: []string{"172.16.0.9"}},
 		{Interface: "{E}", Addresses: []string{"10.5.5.5"}},
 	}
-	if got, want := marshal(t, w.Static), marshal(t, want); got != want {
+	if got, want := toJSON(t, w.Static), toJSON(t, want); got != want {
 		t.Errorf("addresses\n%s, want\n%s", got, want)
 	}
 	if codes := warningCodes(r); !slices.Equal(codes, []string{"static-address", "static-address", "static-address", "static-address"}) {
@@ -258,7 +258,7 @@ func TestWindowsSystem(t *testing.T) {
 	}
 }
 
-func marshal(t *testing.T, v any) string {
+func toJSON(t *testing.T, v any) string {
 	t.Helper()
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -271,7 +271,7 @@ func TestSerialNumbersOfCards(t *testing.T) {
 	for device, want := range map[string]string{
 		`PCI\VEN_15AD&DEV_07B0&SUBSYS_07B015AD&REV_01\FF290C0092C195FE00`: "00:0c:29:95:c1:92",
 		`PCI\VEN_8086&DEV_10D3&SUBSYS_07D015AD&REV_00\000C29FFFF66A80700`: "00:0c:29:66:a8:07",
-		`PCI\VEN_15AD&DEV_07B0&SUBSYS_07B015AD&REV_01\4&2B7C36E&0&00A8`:   "", // made of its place
+		`PCI\VEN_15AD&DEV_07B0&SUBSYS_07B015AD&REV_01\4&2B7C36E&0&00A8`:   "", // instance ID without a serial number
 		`PCI\VEN_8086&DEV_100F&SUBSYS_075015AD&REV_01\4&3AD87E0A&0&0888`:  "",
 		`PCI\VEN_15AD&DEV_07B0&SUBSYS_07B015AD&REV_01\00000000000000000`:  "",
 		"": "",
@@ -282,14 +282,14 @@ func TestSerialNumbersOfCards(t *testing.T) {
 	}
 }
 
-// What is damaged is named, and the rest is told.
+// A warning names the damage, and the report still has the remaining data.
 func TestDamagedWindows(t *testing.T) {
-	sound := windowsDisk{software: server2019, system: common + service("pvscsi", "0"), drivers: []string{"pvscsi"}}.image(t)
+	sound := windowsDisk{software: server2019, system: commonSystem + windowsService("pvscsi", "0"), drivers: []string{"pvscsi"}}.image(t)
 	data, err := os.ReadFile(sound)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hives := findAll(data, "regf") // SOFTWARE was written first
+	hives := findAll(data, "regf") // the first hive is SOFTWARE
 	if len(hives) != 2 {
 		t.Fatalf("hives at %v", hives)
 	}
@@ -302,7 +302,7 @@ func TestDamagedWindows(t *testing.T) {
 		product string
 		verdict string
 	}{
-		{"no hive", hives[0], "xxxx", "registry", "Windows", "pvscsi is kept"},
+		{"signature", hives[0], "xxxx", "registry", "Windows", "pvscsi is kept"},
 		{"root of the hive", hives[0] + 4096 + 36, "xx", "registry", "Windows", "pvscsi is kept"},
 		{"written to", hives[1] + 4, "\x07", "registry-dirty", "Windows Server 2019 Standard", "pvscsi is kept"},
 		{"SYSTEM without root", hives[1] + 4096 + 36, "xx", "registry", "Windows Server 2019 Standard", "cannot be read"},
@@ -310,10 +310,10 @@ func TestDamagedWindows(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			path := blank(t, 26)
-			patch(t, path, 0, string(data))
-			patch(t, path, int64(tt.at), tt.patch)
-			r := detect(t, path)
+			path := blankDisk(t, 26)
+			patchFile(t, path, 0, string(data))
+			patchFile(t, path, int64(tt.at), tt.patch)
+			r := detectFile(t, path)
 			if codes := warningCodes(r); !slices.Equal(codes, []string{tt.code}) || r.OS.Name != tt.product || !strings.Contains(r.Verdict, tt.verdict) {
 				t.Errorf("%q, %q, warnings %v, want %s of %s", r.OS.Name, r.Verdict, r.Warnings, tt.code, tt.product)
 			}
@@ -321,7 +321,7 @@ func TestDamagedWindows(t *testing.T) {
 	}
 }
 
-// findAll returns where text is, but for the MBR's sector.
+// findAll returns the offsets of text after the first sector.
 func findAll(data []byte, text string) (at []int) {
 	for off := 512; ; {
 		i := bytes.Index(data[off:], []byte(text))
@@ -332,13 +332,13 @@ func findAll(data []byte, text string) (at []int) {
 	}
 }
 
-// fve is a BitLocker volume as far as it can be read without its key.
-func fve(state uint16, protectors ...uint16) []byte {
+// bitLockerVolume returns the parts of a BitLocker volume that are readable without its key.
+func bitLockerVolume(state uint16, protectors ...uint16) []byte {
 	b := make([]byte, 4<<20)
 	put := binary.LittleEndian.PutUint16
 	copy(b, "\xeb\x58\x90-FVE-FS-")
 	const at = 1 << 20
-	binary.LittleEndian.PutUint64(b[184:], at) // the first copy is gone
+	binary.LittleEndian.PutUint64(b[184:], at) // offset of the second metadata copy, the first is missing
 	copy(b[at:], "-FVE-FS-")
 	put(b[at+10:], 2)
 	put(b[at+12:], state)
@@ -360,19 +360,19 @@ func TestBitLocker(t *testing.T) {
 		volume []byte
 		want   string
 	}{
-		{"TPM", fve(4, protectRecovery, protectTPM), "bound to the virtual TPM, which is not migrated: the guest requests the recovery key"},
-		{"password", fve(4, protectPassword, protectRecovery), "the guest requests its password"},
-		{"suspended", fve(4, protectTPM, protectClear), "in plain text"},
-		{"decrypting", fve(2, protectTPM), "partly encrypted; its key is bound"},
-		{"decrypted", fve(1, protectClear), "already decrypted, only its header"},
-		{"unreadable", fve(4)[:1<<20], "the guest requests the recovery key"},
+		{"TPM", bitLockerVolume(4, protectRecovery, protectTPM), "bound to the virtual TPM, which is not migrated: the guest requests the recovery key"},
+		{"password", bitLockerVolume(4, protectPassword, protectRecovery), "the guest requests its password"},
+		{"suspended", bitLockerVolume(4, protectTPM, protectClear), "in plain text"},
+		{"decrypting", bitLockerVolume(2, protectTPM), "partly encrypted; its key is bound"},
+		{"decrypted", bitLockerVolume(1, protectClear), "already decrypted, only its header"},
+		{"unreadable", bitLockerVolume(4)[:1<<20], "the guest requests the recovery key"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			path := blank(t, 8)
-			run(t, "label: dos\nsize=4M, type=7\n", "sfdisk", "-q", path)
-			patch(t, path, 1<<20, string(tt.volume))
-			r := detect(t, path)
+			path := blankDisk(t, 8)
+			runTool(t, "label: dos\nsize=4M, type=7\n", "sfdisk", "-q", path)
+			patchFile(t, path, 1<<20, string(tt.volume))
+			r := detectFile(t, path)
 			if codes := warningCodes(r); !slices.Equal(codes, []string{"bitlocker"}) {
 				t.Fatalf("warnings %v", r.Warnings)
 			}
@@ -383,17 +383,17 @@ func TestBitLocker(t *testing.T) {
 	}
 }
 
-// dynamicDisk is a disk whose database has volumes, and what else is on it.
+// dynamicDisk creates a disk with the partition table of script and a database with the volumes.
 func dynamicDisk(t *testing.T, script string, d ldmtest.Disk, volumes ...ldmtest.Volume) string {
 	t.Helper()
-	path := blank(t, 32)
-	run(t, script, "sfdisk", "-q", path)
+	path := blankDisk(t, 32)
+	runTool(t, script, "sfdisk", "-q", path)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ldmtest.Write(data, d, volumes)
-	patch(t, path, 0, string(data))
+	patchFile(t, path, 0, string(data))
 	return path
 }
 
@@ -406,22 +406,22 @@ func TestDynamicDisks(t *testing.T) {
 		"MBR by its last copy": dynamicDisk(t, mbr, ldmtest.Disk{Head: end - 1, Data: 63, Base: end - 2048}, striped),
 		"GPT":                  dynamicDisk(t, gpt, ldmtest.Disk{Head: 2048 + 1856, Data: 4096, Base: 2048}, striped),
 	} {
-		r := detect(t, path)
+		r := detectFile(t, path)
 		if codes := warningCodes(r); !slices.Equal(codes, []string{"dynamic-disk"}) || !strings.Contains(r.Warnings[0].Text, "group ACCOUNTS-Dg0, with H: (striped)") {
 			t.Errorf("%s: warnings %v", name, r.Warnings)
 		}
 	}
 	broken := dynamicDisk(t, mbr, ldmtest.Disk{Head: 6, Data: 63, Base: end - 2048}, striped)
-	patch(t, broken, (end-2048+17)*512, "xxxx")
-	if codes := warningCodes(detect(t, broken)); !slices.Equal(codes, []string{"dynamic-database", "dynamic-disk"}) {
+	patchFile(t, broken, (end-2048+17)*512, "xxxx")
+	if codes := warningCodes(detectFile(t, broken)); !slices.Equal(codes, []string{"dynamic-database", "dynamic-disk"}) {
 		t.Errorf("warnings %v", codes)
 	}
 }
 
-// A Windows on a dynamic volume that begins somewhere within its partition.
+// The dynamic volume with Windows begins within its partition.
 func TestWindowsOnADynamicVolume(t *testing.T) {
 	const end = 32 << 20 / 512
-	volume, err := os.ReadFile(windowsDisk{software: server2019, system: common + service("storahci", "0"), drivers: []string{"storahci"}}.image(t))
+	volume, err := os.ReadFile(windowsDisk{software: server2019, system: commonSystem + windowsService("storahci", "0"), drivers: []string{"storahci"}}.image(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,23 +430,23 @@ func TestWindowsOnADynamicVolume(t *testing.T) {
 	path := dynamicDisk(t, "label: dos\nsize=30M, type=42\n", ldmtest.Disk{Head: 6, Data: 2048, Base: end - 2048},
 		ldmtest.Volume{Name: "Volume1", Hint: "C:", Components: []ldmtest.Component{
 			{Kind: 2, Parts: []ldmtest.Part{{Start: 4096, Size: sectors}}}, {Kind: 2, Parts: []ldmtest.Part{{Disk: 1, Start: 0, Size: sectors}}}}})
-	patch(t, path, (2048+4096)*512, string(volume))
-	r := detect(t, path)
+	patchFile(t, path, (2048+4096)*512, string(volume))
+	r := detectFile(t, path)
 	want := []DynamicVolume{{Name: "Volume1", Letter: "C:", Layout: "mirrored", Size: sectors * 512, Pieces: 2, FileSystem: NTFS}}
-	if r.Dynamic == nil || marshal(t, r.Dynamic.Volumes) != marshal(t, want) {
+	if r.Dynamic == nil || toJSON(t, r.Dynamic.Volumes) != toJSON(t, want) {
 		t.Errorf("%+v, want %+v", r.Dynamic, want)
 	}
 	if r.Windows == nil || !r.Windows.Dynamic || r.Windows.Partition != 1 || !strings.Contains(r.Verdict, "cannot be converted, because it is on a dynamic disk") {
-		t.Errorf("%+v: %s", r.Windows, r.Verdict)
+		t.Errorf("Windows %+v, verdict %s", r.Windows, r.Verdict)
 	}
 }
 
-// smallWindows is an NTFS volume of 3 MiB, without a table before it, with a Windows.
+// smallWindows returns an NTFS volume of 3 MiB with Windows, without a partition table.
 func smallWindows(t testing.TB) []byte {
 	t.Helper()
 	path := ntfstest.Volume(t, 3, func(root string) {
 		ntfstest.Write(t, root, "Windows/System32/config/SOFTWARE", hivetest.New(t, windows11))
-		ntfstest.Write(t, root, "Windows/System32/config/SYSTEM", hivetest.New(t, common+hiberboot+service("pvscsi", "0")))
+		ntfstest.Write(t, root, "Windows/System32/config/SYSTEM", hivetest.New(t, commonSystem+hiberboot+windowsService("pvscsi", "0")))
 		ntfstest.Write(t, root, "hiberfil.sys", make([]byte, 4096))
 	}, "-c", "1024")
 	data, err := os.ReadFile(path)
@@ -456,27 +456,27 @@ func smallWindows(t testing.TB) []byte {
 	return data
 }
 
-// examine detects what is on a disk in memory, within the bound.
-func examine(t *testing.T, data []byte) Report {
+// detectMemory detects the guest on a disk in memory and checks the limits.
+func detectMemory(t *testing.T, data []byte) Report {
 	t.Helper()
 	m := &memory{data: data}
 	b := budgettest.New(t)
 	r, err := detectAll(t.Context(), b, []disk.Source{m})
 	if err != nil {
-		t.Fatalf("a disk that reads well: %v", err)
+		t.Fatalf("detecting a readable disk: %v", err)
 	}
 	if u, l := b.Used(), budget.Examination(); m.read > u.Read || u.Peak > l.Memory || (u.Read > l.Read || u.Steps > l.Steps) && Examined(r) == nil {
-		t.Errorf("%d bytes read, cost %+v", m.read, u)
+		t.Errorf("%d bytes read, usage %+v exceeds the limits", m.read, u)
 	}
-	marshal(t, r[0])
+	toJSON(t, r[0])
 	return r[0]
 }
 
-// BenchmarkDetectWindows reads a registry with as many services and devices as a server
-// has that was updated for years.
+// BenchmarkDetectWindows reads a registry with as many services and devices as that of a server that was updated for
+// years.
 func BenchmarkDetectWindows(b *testing.B) {
 	var system strings.Builder
-	system.WriteString(common + hiberboot + service("pvscsi", "0"))
+	system.WriteString(commonSystem + hiberboot + windowsService("pvscsi", "0"))
 	for i := range 3000 {
 		fmt.Fprintf(&system, "[\\ControlSet002\\Services\\service-%d]\n\"Start\"=dword:00000003\n\"ImagePath\"=\"C:\\\\Program Files\\\\%d.exe\"\n\n", i, i)
 		fmt.Fprintf(&system, "[\\ControlSet002\\Enum\\PCI\\VEN_%04X\\1]\n\"Driver\"=\"none\"\n\n", i)
@@ -507,7 +507,7 @@ func BenchmarkDetectWindows(b *testing.B) {
 	b.ReportMetric(float64(used.Peak)/(1<<20), "MiB-held")
 }
 
-// FuzzWindows patches the hives and the volume of a Windows.
+// FuzzWindows patches the hives and the volume of a Windows guest.
 func FuzzWindows(f *testing.F) {
 	sound := smallWindows(f)
 	hives := findAll(sound, "regf")
@@ -520,44 +520,44 @@ func FuzzWindows(f *testing.F) {
 		}
 		data := bytes.Clone(sound)
 		copy(data[at:], patch)
-		examine(t, data)
+		detectMemory(t, data)
 	})
 }
 
-// Bits are turned over in the hives of a Windows: it ends, and mostly it still is one.
+// Bits are flipped in the hives of a Windows guest. Detect still reports Windows, and some flips change the warnings.
 func TestFlippedBitsInARegistry(t *testing.T) {
 	sound := smallWindows(t)
-	if r := examine(t, sound); r.Windows == nil || !r.Windows.FastStartup {
+	if r := detectMemory(t, sound); r.Windows == nil || !r.Windows.FastStartup {
 		t.Fatalf("report %+v", r)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	hives := findAll(sound, "regf")
-	told, changed := 0, 0
+	detected, changed := 0, 0
 	const rounds = 400
 	for range rounds {
 		data := bytes.Clone(sound)
 		for range 1 + random.IntN(8) {
 			data[hives[random.IntN(2)]+random.IntN(6000)] ^= 1 << random.IntN(8)
 		}
-		r := examine(t, data)
+		r := detectMemory(t, data)
 		if r.Windows != nil {
-			told++
+			detected++
 		}
 		if len(r.Warnings) != 1 {
 			changed++
 		}
 	}
-	if told != rounds || changed < rounds/10 {
-		t.Errorf("%d of %d were a Windows, in %d more or less was warned of", told, rounds, changed)
+	if detected != rounds || changed < rounds/10 {
+		t.Errorf("Windows was detected in %d of %d rounds, the warnings changed in %d", detected, rounds, changed)
 	}
 }
 
 func FuzzParseBitLocker(f *testing.F) {
-	f.Add(fve(4, protectTPM)[1<<20 : 1<<20+512])
+	f.Add(bitLockerVolume(4, protectTPM)[1<<20 : 1<<20+512])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		found, ok := parseBitLocker(b)
 		if !ok && len(found.protectors) > 0 {
-			t.Errorf("%+v of what is none", found)
+			t.Errorf("protectors of an invalid volume: %+v", found)
 		}
 		found.describeUnlock()
 	})

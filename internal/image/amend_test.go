@@ -13,12 +13,13 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// amended is a disk whose chunks 1, 2 and the last, which is short, are other ones.
-type amended struct{ disk.Source }
+// amendedDisk is a disk with changes in chunk 1, chunk 2 and the short last chunk.
+type amendedDisk struct{ disk.Source }
 
-func (a amended) chunks() []int64 { return []int64{1, 2, (a.Size() - 1) / manifest.ChunkSize} }
+// chunks returns the changed chunks.
+func (a amendedDisk) chunks() []int64 { return []int64{1, 2, (a.Size() - 1) / manifest.ChunkSize} }
 
-func (a amended) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (a amendedDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if err := a.Source.ReadAt(ctx, p, off); err != nil {
 		return err
 	}
@@ -31,8 +32,8 @@ func (a amended) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// holds compares the image, and its manifest, with a disk.
-func (r *rig) holds(want disk.Source, root manifest.Hash) {
+// checkContent compares the image with a disk, and its root with the given one.
+func (r *testJob) checkContent(want disk.Source, root manifest.Hash) {
 	r.t.Helper()
 	s, err := manifest.Load(r.job.Manifest)
 	if err != nil {
@@ -49,28 +50,29 @@ func (r *rig) holds(want disk.Source, root manifest.Hash) {
 	defer src.Close()
 	got, all := make([]byte, want.Size()), make([]byte, want.Size())
 	if err := errors.Join(src.ReadAt(r.t.Context(), got, 0), want.ReadAt(r.t.Context(), all, 0)); err != nil || !bytes.Equal(got, all) {
-		r.t.Errorf("the image is not the disk: %v", err)
+		r.t.Errorf("the image differs from the disk: %v", err)
 	}
 }
 
-// The image and its manifest become those of the amended disk; RootWith knew the root before. To
-// amend again changes nothing.
+// Amend changes the image and its manifest to those of the amended disk, with the root that RootWith returned
+// before. A second Amend has no effect.
 func TestAmend(t *testing.T) {
-	each(t, func(t *testing.T, r *rig) {
-		r.done(6)
-		want := amended{r.src}
-		foreseen := r.foreseen(want)
+	eachFormat(t, func(t *testing.T, r *testJob) {
+		r.fillRest(6)
+		want := amendedDisk{r.src}
+		expected := r.expectedRoot(want)
 		for range 2 {
 			root, err := r.job.Amend(t.Context(), Amendment{Source: want, Chunks: want.chunks()})
-			if err != nil || root != foreseen {
-				t.Fatalf("root %v, want %v: %v", root, foreseen, err)
+			if err != nil || root != expected {
+				t.Fatalf("root %v, want %v: %v", root, expected, err)
 			}
-			r.holds(want, root)
+			r.checkContent(want, root)
 		}
 	})
 }
 
-func (r *rig) foreseen(a amended) manifest.Hash {
+// expectedRoot returns the root that RootWith computes for the amended disk.
+func (r *testJob) expectedRoot(a amendedDisk) manifest.Hash {
 	r.t.Helper()
 	s, err := manifest.Load(r.job.Manifest)
 	if err != nil {
@@ -87,7 +89,7 @@ func (r *rig) foreseen(a amended) manifest.Hash {
 	}
 	same, err := s.RootWith(nil)
 	if err != nil || same != s.Root() {
-		r.t.Errorf("with nothing changed the root is %v, want %v: %v", same, s.Root(), err)
+		r.t.Errorf("without changes the root is %v, want %v: %v", same, s.Root(), err)
 	}
 	root, err := s.RootWith(other)
 	if err != nil || root == same {
@@ -96,30 +98,30 @@ func (r *rig) foreseen(a amended) manifest.Hash {
 	return root
 }
 
-// failingAmended fails to be read at the n-th chunk: the amendment stops there.
-type failingAmended struct {
-	amended
-	n *int
+// failingDisk is an amendedDisk that fails after n reads.
+type failingDisk struct {
+	amendedDisk
+	n *int // remaining successful reads
 }
 
 var errStopped = errors.New("stopped")
 
-func (f failingAmended) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (f failingDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if *f.n--; *f.n < 0 {
 		return errStopped
 	}
-	return f.amended.ReadAt(ctx, p, off)
+	return f.amendedDisk.ReadAt(ctx, p, off)
 }
 
-// Stopped on the way, no manifest takes the image for whole; the same amendment goes on.
-func TestAmendGoesOnWhereItStopped(t *testing.T) {
+// After an interrupted amendment the manifest is not sealed, and the same amendment continues.
+func TestInterruptedAmendResumes(t *testing.T) {
 	for after := range 3 {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
-			each(t, func(t *testing.T, r *rig) {
-				r.done(6)
-				want := amended{r.src}
+			eachFormat(t, func(t *testing.T, r *testJob) {
+				r.fillRest(6)
+				want := amendedDisk{r.src}
 				n := after
-				if _, err := r.job.Amend(t.Context(), Amendment{failingAmended{want, &n}, want.chunks()}); !errors.Is(err, errStopped) {
+				if _, err := r.job.Amend(t.Context(), Amendment{failingDisk{want, &n}, want.chunks()}); !errors.Is(err, errStopped) {
 					t.Fatalf("%v", err)
 				}
 				if s, err := manifest.Load(r.job.Manifest); err == nil {
@@ -130,59 +132,59 @@ func TestAmendGoesOnWhereItStopped(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.holds(want, root)
+				r.checkContent(want, root)
 			})
 		})
 	}
 }
 
-// An image that lacks more than what changes is not amended.
-func TestAmendNeedsTheRestToBeProven(t *testing.T) {
-	each(t, func(t *testing.T, r *rig) {
-		r.done(6)
+// An image with other missing chunks than the changed ones is not amended.
+func TestAmendRequiresAllOtherChunks(t *testing.T) {
+	eachFormat(t, func(t *testing.T, r *testJob) {
+		r.fillRest(6)
 		log, err := manifest.Open(r.job.Manifest)
 		if err := errors.Join(err, log.Drop(3, 1), log.Close()); err != nil {
 			t.Fatal(err)
 		}
-		want := amended{r.src}
+		want := amendedDisk{r.src}
 		if _, err := r.job.Amend(t.Context(), Amendment{want, want.chunks()}); !fault.Is(err, fault.Corrupt) || fault.HintOf(err) == "" {
 			t.Errorf("%v", err)
 		}
 	})
 }
 
-// trimmed is a disk whose chunk 1 is zeros now, and half of chunk 2.
-type trimmed struct{ disk.Source }
+// trimmedDisk is a disk in which chunk 1 and half of chunk 2 became zeros.
+type trimmedDisk struct{ disk.Source }
 
-func (d trimmed) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (d trimmedDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if err := d.Source.ReadAt(ctx, p, off); err != nil {
 		return err
 	}
-	gone := disk.Range{Off: manifest.ChunkSize, Len: manifest.ChunkSize * 3 / 2}
-	if both := gone.Intersect(disk.Range{Off: off, Len: int64(len(p))}); !both.Empty() {
+	zeros := disk.Range{Off: manifest.ChunkSize, Len: manifest.ChunkSize * 3 / 2}
+	if both := zeros.Intersect(disk.Range{Off: off, Len: int64(len(p))}); !both.Empty() {
 		clear(p[both.Off-off : both.End()-off])
 	}
 	return nil
 }
 
-// What becomes zeros gives its room back, in either format, and the manifest says so all the same.
-func TestAmendGivesRoomBack(t *testing.T) {
-	each(t, func(t *testing.T, r *rig) {
-		r.done(6)
-		before := r.taken()
-		root, err := r.job.Amend(t.Context(), Amendment{Source: trimmed{r.src}, Chunks: []int64{1, 2}})
+// Amend frees the space of data that becomes zeros, in both formats.
+func TestAmendFreesSpace(t *testing.T) {
+	eachFormat(t, func(t *testing.T, r *testJob) {
+		r.fillRest(6)
+		before := r.usedSpace()
+		root, err := r.job.Amend(t.Context(), Amendment{Source: trimmedDisk{r.src}, Chunks: []int64{1, 2}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.holds(trimmed{r.src}, root)
-		if got, want := before-r.taken(), int64(manifest.ChunkSize*3/2); got < want-64<<10 || got > want+64<<10 {
-			t.Errorf("it takes %d bytes less, want %d", got, want)
+		r.checkContent(trimmedDisk{r.src}, root)
+		if got, want := before-r.usedSpace(), int64(manifest.ChunkSize*3/2); got < want-64<<10 || got > want+64<<10 {
+			t.Errorf("the image takes %d bytes less, want %d", got, want)
 		}
 	})
 }
 
-// taken is the room that the image has on its file system, in bytes.
-func (r *rig) taken() int64 {
+// usedSpace returns the bytes that the image takes on its file system.
+func (r *testJob) usedSpace() int64 {
 	r.t.Helper()
 	var st syscall.Stat_t
 	if err := syscall.Stat(r.job.Path, &st); err != nil {

@@ -12,19 +12,19 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// largerSize is what testSize becomes: the chunk that was short is whole then, and three more.
+// largerSize is the size of the grown disk. The last chunk of testSize becomes a complete one, and three chunks follow.
 const largerSize = 8<<20 + 3*disk.SectorSize
 
-// becomes makes the rig's disk one of size bytes, which begin as they did.
-func (r *rig) becomes(size int64) {
-	place := r.job.Opener.(File)
-	place.Size = size
-	r.job.Opener, r.job.Info.Size, r.src = place, size, disk.NewPattern(size)
-	r.job.Grow = place.Grow
+// resizeDisk changes the size of the disk. The common part keeps its content.
+func (r *testJob) resizeDisk(size int64) {
+	file := r.job.Opener.(File)
+	file.Size = size
+	r.job.Opener, r.job.Info.Size, r.src = file, size, disk.NewPattern(size)
+	r.job.Grow = file.Grow
 }
 
-// grown fills the rest, and compares the image and its manifest with the larger disk.
-func (r *rig) grown(written int) {
+// fillGrownImage fills the rest, and compares the image and its manifest with the larger disk.
+func (r *testJob) fillGrownImage(written int) {
 	r.t.Helper()
 	r.written = 0
 	root, missing, err := r.fill(9)
@@ -53,24 +53,23 @@ func (r *rig) grown(written int) {
 	}
 }
 
-// A disk grew while its image was new, half full, full or finished, and the process that lets
-// them grow is killed before the image does, after it did, or not at all: of what was proven
-// only the chunk that was short is copied again.
-func TestImageFollowsADiskThatGrew(t *testing.T) {
+// A disk grows while its image is new, half full, full or finished. The process that grows the image is not killed, or
+// killed before or after the image grows. Of the durable chunks, only the short last one is copied again.
+func TestImageGrowsWithItsDisk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	for _, had := range []int{0, 3, 6, finished} {
 		for killed := range 3 {
 			t.Run(fmt.Sprintf("%d chunks, killed %d", had, killed), func(t *testing.T) {
-				each(t, func(t *testing.T, r *rig) {
-					r.has(had)
-					r.becomes(largerSize)
-					r.killedWhileGrowing(killed)
-					kept := min(had, 5) // the sixth is another chunk now
-					r.grown(9 - kept)
-					if len(r.anew) > 0 {
-						t.Errorf("copied anew: %v", r.anew)
+				eachFormat(t, func(t *testing.T, r *testJob) {
+					r.prepareImage(had)
+					r.resizeDisk(largerSize)
+					r.killWhileGrowing(killed)
+					kept := min(had, 5) // the sixth chunk was short
+					r.fillGrownImage(9 - kept)
+					if len(r.restarts) > 0 {
+						t.Errorf("restarts %v, want none", r.restarts)
 					}
 				})
 			})
@@ -78,21 +77,22 @@ func TestImageFollowsADiskThatGrew(t *testing.T) {
 	}
 }
 
-const finished = 7 // chunks, and sealed
+const finished = 7 // all six chunks, and a sealed manifest
 
-func (r *rig) has(chunks int) {
+// prepareImage copies the given number of chunks. With finished it completes the image.
+func (r *testJob) prepareImage(chunks int) {
 	r.t.Helper()
 	if chunks == finished {
-		r.done(6)
+		r.fillRest(6)
 		return
 	}
-	if _, err := r.job.Advance(r.t.Context(), r.copy(chunks)); err != nil && !errors.Is(err, errStop) {
+	if _, err := r.job.Advance(r.t.Context(), r.copyMissing(chunks)); err != nil && !errors.Is(err, errStop) {
 		r.t.Fatal(err)
 	}
 }
 
-// killedWhileGrowing ends an attempt before the image has grown, or just after that.
-func (r *rig) killedWhileGrowing(when int) {
+// killWhileGrowing interrupts an attempt before the image grows (1), just after that (2), or not at all (0).
+func (r *testJob) killWhileGrowing(when int) {
 	r.t.Helper()
 	grow := r.job.Grow
 	switch when {
@@ -104,31 +104,31 @@ func (r *rig) killedWhileGrowing(when int) {
 		r.job.Grow = func(ctx context.Context, least int64) error { return errors.Join(grow(ctx, least), errStop) }
 	}
 	if _, _, err := r.fill(9); !errors.Is(err, errStop) {
-		r.t.Fatalf("not killed: %v", err)
+		r.t.Fatalf("got %v, want %v", err, errStop)
 	}
 	r.job.Grow = grow
 }
 
-// It grows again before anybody could act on the first time.
-func TestImageFollowsADiskThatGrewTwice(t *testing.T) {
-	each(t, func(t *testing.T, r *rig) {
-		r.has(6)
-		r.becomes(7 << 20)
-		r.killedWhileGrowing(2)
-		r.becomes(largerSize)
-		r.killedWhileGrowing(2)
-		r.grown(4)
+// A disk grows again before the attempt after the first growth completes.
+func TestImageGrowsWithItsDiskTwice(t *testing.T) {
+	eachFormat(t, func(t *testing.T, r *testJob) {
+		r.prepareImage(6)
+		r.resizeDisk(7 << 20)
+		r.killWhileGrowing(2)
+		r.resizeDisk(largerSize)
+		r.killWhileGrowing(2)
+		r.fillGrownImage(4)
 	})
 }
 
-// A qcow2 that grew so much that its tables had to go elsewhere is as good as any other: it is
-// verified, tables and all, and can be written again.
-func TestImageWhoseTablesMovedIsVerified(t *testing.T) {
-	each(t, func(t *testing.T, r *rig) {
-		r.becomes(1 << 30)
-		r.sparse()
-		r.becomes(8 << 30)
-		r.sparse()
+// A qcow2 image whose tables moved because of its growth passes Verify with its tables, and can be written
+// again.
+func TestGrownImageWithMovedTablesIsVerified(t *testing.T) {
+	eachFormat(t, func(t *testing.T, r *testJob) {
+		r.resizeDisk(1 << 30)
+		r.fillEnds()
+		r.resizeDisk(8 << 30)
+		r.fillEnds()
 		if report, err := r.job.Verify(t.Context(), manifest.VerifyOptions{NoSums: true}); err != nil || report.Bytes != 8<<30 {
 			t.Errorf("verified %d bytes: %v", report.Bytes, err)
 		}
@@ -139,17 +139,17 @@ func TestImageWhoseTablesMovedIsVerified(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.sparse()
+		r.fillEnds()
 		if _, err := r.job.Verify(t.Context(), manifest.VerifyOptions{NoSums: true}); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// sparse fills the image of a disk with data in its first and in its last chunk.
-func (r *rig) sparse() {
+// fillEnds fills the image of a disk with data only in its first and its last chunk.
+func (r *testJob) fillEnds() {
 	r.t.Helper()
-	r.job.Source = nil // it is a pattern all over
+	r.job.Source = nil // the source has data everywhere
 	_, _, err := r.job.Fill(r.t.Context(), func(ctx context.Context, c *Copying) error {
 		last := c.Log.Chunks() - 1
 		for chunk := range c.Log.Chunks() {
@@ -180,39 +180,38 @@ func (r *rig) sparse() {
 	}
 }
 
-// Where the manifest is of no use, or there is none, the image becomes one of the larger disk
-// and is copied anew.
-func TestGrownImageWithoutAManifestIsCopiedAnew(t *testing.T) {
-	for name, spoil := range map[string]func(*rig) error{
-		"gone":            func(r *rig) error { return os.Remove(r.job.Manifest) },
-		"damaged":         func(r *rig) error { return os.WriteFile(r.job.Manifest, []byte("no manifest"), 0o600) },
-		"of another disk": func(r *rig) error { r.job.Info.Source = "there"; return nil },
-		"image gone":      func(r *rig) error { return os.Remove(r.job.Path) },
-		"image empty":     func(r *rig) error { return os.Truncate(r.job.Path, 0) },
+// If the image or the manifest of a grown disk is missing or damaged, the whole larger disk is copied again.
+func TestGrownImageWithoutAManifestIsCopiedAgain(t *testing.T) {
+	for name, damage := range map[string]func(*testJob) error{
+		"gone":            func(r *testJob) error { return os.Remove(r.job.Manifest) },
+		"damaged":         func(r *testJob) error { return os.WriteFile(r.job.Manifest, []byte("no manifest"), 0o600) },
+		"of another disk": func(r *testJob) error { r.job.Info.Source = "there"; return nil },
+		"image gone":      func(r *testJob) error { return os.Remove(r.job.Path) },
+		"image empty":     func(r *testJob) error { return os.Truncate(r.job.Path, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			each(t, func(t *testing.T, r *rig) {
-				r.has(3)
-				r.becomes(largerSize)
-				if err := spoil(r); err != nil {
+			eachFormat(t, func(t *testing.T, r *testJob) {
+				r.prepareImage(3)
+				r.resizeDisk(largerSize)
+				if err := damage(r); err != nil {
 					t.Fatal(err)
 				}
-				r.grown(9)
+				r.fillGrownImage(9)
 			})
 		})
 	}
 }
 
-// An image that is smaller than its manifest says is not what it lists, and a disk that shrank
-// is another.
-func TestGrowDoesNotHideWhatIsWrong(t *testing.T) {
-	for name, change := range map[string]func(*rig) error{
-		"cut":    func(r *rig) error { r.becomes(largerSize); return os.Truncate(r.job.Path, 2<<20) },
-		"shrank": func(r *rig) error { r.becomes(4 << 20); return nil },
+// An image that is smaller than the size in its manifest is a conflict, and so is a disk that
+// shrank.
+func TestGrowRefusesAWrongSize(t *testing.T) {
+	for name, change := range map[string]func(*testJob) error{
+		"cut":    func(r *testJob) error { r.resizeDisk(largerSize); return os.Truncate(r.job.Path, 2<<20) },
+		"shrank": func(r *testJob) error { r.resizeDisk(4 << 20); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			each(t, func(t *testing.T, r *rig) {
-				r.has(3)
+			eachFormat(t, func(t *testing.T, r *testJob) {
+				r.prepareImage(3)
 				if err := change(r); err != nil {
 					t.Fatal(err)
 				}
@@ -224,26 +223,26 @@ func TestGrowDoesNotHideWhatIsWrong(t *testing.T) {
 	}
 }
 
-// What was read back before the disk grew need not be read again, but for the chunk that was
-// short; a crash in between proves nothing.
-func TestProvenFollowsADiskThatGrew(t *testing.T) {
+// Chunks that were verified before the disk grew stay verified, except for the short last one. After a crash during the
+// growth, no chunk counts as verified before the next attempt.
+func TestVerifiedRecordFollowsADiskThatGrew(t *testing.T) {
 	for _, killed := range []int{0, 2} {
-		each(t, func(t *testing.T, r *rig) {
-			r.has(6)
+		eachFormat(t, func(t *testing.T, r *testJob) {
+			r.prepareImage(6)
 			if report, err := r.job.VerifyWritten(t.Context(), func(manifest.Progress) {}); err != nil || report.Read != testSize {
 				t.Fatalf("read %d bytes back: %v", report.Read, err)
 			}
-			r.becomes(largerSize)
-			r.killedWhileGrowing(killed)
+			r.resizeDisk(largerSize)
+			r.killWhileGrowing(killed)
 			proven := openProven(t, r.job.Manifest, r.job.Info)
 			if n := proven.Count(); n > 0 {
-				t.Errorf("%d chunks are proven of a disk that nobody copied", n)
+				t.Errorf("%d chunks of the larger disk are verified before the copy", n)
 			}
 			if _, err := r.job.Advance(t.Context(), func(context.Context, *Copying) error { return nil }); err != nil {
 				t.Fatal(err)
 			}
 			if proven = openProven(t, r.job.Manifest, r.job.Info); proven.Count() != 5 || proven.Has(5) {
-				t.Errorf("%d chunks are proven, the one that was short %v", proven.Count(), proven.Has(5))
+				t.Errorf("%d chunks are verified, the short one: %v", proven.Count(), proven.Has(5))
 			}
 			src, err := r.job.Opener.ReadUnfinished(t.Context())
 			if err != nil {
@@ -251,9 +250,9 @@ func TestProvenFollowsADiskThatGrew(t *testing.T) {
 			}
 			defer src.Close()
 			if proven.setMapping(mappingOf(src)); proven.Count() != 5 {
-				t.Errorf("%d chunks are proven where the larger image has them", proven.Count())
+				t.Errorf("%d chunks are verified with the mapping of the larger image", proven.Count())
 			}
-			r.grown(4)
+			r.fillGrownImage(4)
 		})
 	}
 }

@@ -17,30 +17,30 @@ const testSize = 5<<20 + disk.SectorSize
 
 var errStop = errors.New("killed here")
 
-// rig is a job for a disk of six chunks in a folder, and what happened to it.
-type rig struct {
-	t       *testing.T
-	job     Job
-	src     *disk.Pattern
-	anew    []string
-	written int // chunks
+// testJob is a job for a disk of six chunks, with a record of its events.
+type testJob struct {
+	t        *testing.T
+	job      Job
+	src      *disk.Pattern
+	restarts []string // reasons of complete copies (Job.Anew)
+	written  int      // number of written chunks
 }
 
-func newRig(t *testing.T, format Format) *rig {
+func newTestJob(t *testing.T, format Format) *testJob {
 	path := filepath.Join(t.TempDir(), "image")
-	r := &rig{t: t, src: disk.NewPattern(testSize)}
+	r := &testJob{t: t, src: disk.NewPattern(testSize)}
 	r.job = Job{
 		Opener: File{Path: path, Format: format, Size: testSize}, Path: path, Manifest: path + ".manifest",
 		Info:   manifest.Info{Disk: "d", Size: testSize, Source: "here"},
 		Source: func(context.Context) (disk.Source, error) { return r.src, nil },
-		Anew:   func(why string) { r.anew = append(r.anew, why) },
+		Anew:   func(why string) { r.restarts = append(r.restarts, why) },
 		GiveUp: "remove it", Seed: 1,
 	}
 	return r
 }
 
-// copy copies chunks the manifest lacks, n of them at most, and then stops.
-func (r *rig) copy(n int) func(context.Context, *Copying) error {
+// copyMissing returns a copy function that copies up to n missing chunks, and fails with errStop if more are missing.
+func (r *testJob) copyMissing(n int) func(context.Context, *Copying) error {
 	return func(ctx context.Context, c *Copying) error {
 		for chunk := range c.Log.Chunks() {
 			if c.Log.Has(chunk) {
@@ -57,7 +57,7 @@ func (r *rig) copy(n int) func(context.Context, *Copying) error {
 	}
 }
 
-func (r *rig) copyChunk(ctx context.Context, c *Copying, chunk int64) error {
+func (r *testJob) copyChunk(ctx context.Context, c *Copying, chunk int64) error {
 	at := c.Log.Info().Chunk(chunk)
 	buf := make([]byte, at.Len)
 	r.written++
@@ -65,21 +65,21 @@ func (r *rig) copyChunk(ctx context.Context, c *Copying, chunk int64) error {
 		c.Log.Append(ctx, []manifest.Run{{First: chunk, Hashes: []manifest.Hash{manifest.HashOf(buf)}}}))
 }
 
-func (r *rig) fill(n int) (manifest.Hash, int64, error) {
+func (r *testJob) fill(n int) (manifest.Hash, int64, error) {
 	r.t.Helper()
-	return r.job.Fill(r.t.Context(), r.copy(n))
+	return r.job.Fill(r.t.Context(), r.copyMissing(n))
 }
 
-// stopAfter fills n chunks and no more.
-func (r *rig) stopAfter(n int) {
+// stopAfter fills n chunks and then stops.
+func (r *testJob) stopAfter(n int) {
 	r.t.Helper()
 	if _, missing, err := r.fill(n); !errors.Is(err, errStop) || missing != int64(6-n) {
 		r.t.Fatalf("%d chunks missing, %v", missing, err)
 	}
 }
 
-// done fills the rest, and compares the image with the disk.
-func (r *rig) done(written int) {
+// fillRest fills the rest, checks the number of written chunks, and compares the image with the disk.
+func (r *testJob) fillRest(written int) {
 	r.t.Helper()
 	r.written = 0
 	if _, missing, err := r.fill(6); err != nil || missing != 0 || r.written != written {
@@ -96,29 +96,30 @@ func (r *rig) done(written int) {
 	}
 }
 
-func each(t *testing.T, run func(t *testing.T, r *rig)) {
+// eachFormat runs a test for each image format.
+func eachFormat(t *testing.T, run func(t *testing.T, r *testJob)) {
 	for _, format := range []Format{Raw, QCOW2} {
-		t.Run(string(format), func(t *testing.T) { run(t, newRig(t, format)) })
+		t.Run(string(format), func(t *testing.T) { run(t, newTestJob(t, format)) })
 	}
 }
 
-func TestFillGoesOnWhereItStopped(t *testing.T) {
-	each(t, func(t *testing.T, r *rig) {
+func TestFillContinuesAfterAStop(t *testing.T) {
+	eachFormat(t, func(t *testing.T, r *testJob) {
 		r.stopAfter(2)
-		r.done(4)
-		r.done(0) // finished: not touched again
-		if len(r.anew) > 0 {
-			t.Errorf("copied anew: %v", r.anew)
+		r.fillRest(4)
+		r.fillRest(0) // a finished image is not filled again
+		if len(r.restarts) > 0 {
+			t.Errorf("restarts %v, want none", r.restarts)
 		}
 	})
 }
 
-// A manifest that lacks nothing says that nothing was lost, not that all has come: a host
-// that pushes the disk may have been in the middle of its last chunk.
-func TestCompleteManifestIsNoCompleteDisk(t *testing.T) {
-	each(t, func(t *testing.T, r *rig) {
+// A complete manifest does not mean that the copy has ended: a host that pushes the disk may be in the middle of its
+// last chunk.
+func TestCompleteManifestDoesNotEndCopy(t *testing.T) {
+	eachFormat(t, func(t *testing.T, r *testJob) {
 		half := func(ctx context.Context, c *Copying) error {
-			if err := r.copy(6)(ctx, c); err != nil {
+			if err := r.copyMissing(6)(ctx, c); err != nil {
 				return err
 			}
 			return errStop
@@ -126,13 +127,13 @@ func TestCompleteManifestIsNoCompleteDisk(t *testing.T) {
 		if _, missing, err := r.job.Fill(t.Context(), half); !errors.Is(err, errStop) || missing != 0 {
 			t.Fatalf("%d chunks missing, %v", missing, err)
 		}
-		asked := false
+		called := false
 		_, _, err := r.job.Fill(t.Context(), func(context.Context, *Copying) error {
-			asked = true
+			called = true
 			return nil
 		})
-		if err != nil || !asked {
-			t.Errorf("it was taken for complete, %v", err)
+		if err != nil || !called {
+			t.Errorf("Fill treated the image as complete, %v", err)
 		}
 		_, _, err = r.job.Fill(t.Context(), func(context.Context, *Copying) error {
 			t.Error("a completed image is filled again")
@@ -144,34 +145,34 @@ func TestCompleteManifestIsNoCompleteDisk(t *testing.T) {
 	})
 }
 
-func TestImageAndManifestThatDisagreeAreCopiedAnew(t *testing.T) {
-	spoil := map[string]struct {
-		do  func(*rig) error
+func TestInconsistentImageIsCopiedAgain(t *testing.T) {
+	damages := map[string]struct {
+		do  func(*testJob) error
 		why string
 	}{
-		"manifest gone":    {func(r *rig) error { return os.Remove(r.job.Manifest) }, ""},
-		"manifest damaged": {func(r *rig) error { return os.WriteFile(r.job.Manifest, []byte("no manifest"), 0o600) }, "manifest"},
-		"image gone":       {func(r *rig) error { return os.Remove(r.job.Path) }, ""},
-		"of another disk":  {func(r *rig) error { r.job.Info.Source = "there"; return nil }, "its manifest is of"},
-		"image lost bytes": {func(r *rig) error { return zeroData(r.job.Path) }, "differs from its manifest"},
+		"manifest gone":    {func(r *testJob) error { return os.Remove(r.job.Manifest) }, ""},
+		"manifest damaged": {func(r *testJob) error { return os.WriteFile(r.job.Manifest, []byte("no manifest"), 0o600) }, "manifest"},
+		"image gone":       {func(r *testJob) error { return os.Remove(r.job.Path) }, ""},
+		"of another disk":  {func(r *testJob) error { r.job.Info.Source = "there"; return nil }, "its manifest is of"},
+		"image lost bytes": {func(r *testJob) error { return zeroData(r.job.Path) }, "differs from its manifest"},
 	}
-	for name, s := range spoil {
+	for name, s := range damages {
 		t.Run(name, func(t *testing.T) {
-			each(t, func(t *testing.T, r *rig) {
+			eachFormat(t, func(t *testing.T, r *testJob) {
 				r.stopAfter(3)
 				if err := s.do(r); err != nil {
 					t.Fatal(err)
 				}
-				r.done(6)
-				if s.why != "" && (len(r.anew) != 1 || !strings.Contains(r.anew[0], s.why)) {
-					t.Errorf("told %q, want %q", r.anew, s.why)
+				r.fillRest(6)
+				if s.why != "" && (len(r.restarts) != 1 || !strings.Contains(r.restarts[0], s.why)) {
+					t.Errorf("reasons %q, want %q", r.restarts, s.why)
 				}
 			})
 		})
 	}
 }
 
-// zeroData writes zeros over the second half of what the image's file holds.
+// zeroData writes zeros over the second chunk of the disk in the image's file.
 func zeroData(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -187,8 +188,8 @@ func zeroData(path string) error {
 	return err
 }
 
-func TestSourceThatChangedIsAConflict(t *testing.T) {
-	each(t, func(t *testing.T, r *rig) {
+func TestChangedSourceIsAConflict(t *testing.T) {
+	eachFormat(t, func(t *testing.T, r *testJob) {
 		r.stopAfter(3)
 		r.job.Source = func(context.Context) (disk.Source, error) { return disk.NewSparsePattern(testSize, 0, 1), nil }
 		_, _, err := r.fill(6)
@@ -199,7 +200,7 @@ func TestSourceThatChangedIsAConflict(t *testing.T) {
 }
 
 func TestImageOfAnotherSizeIsAConflict(t *testing.T) {
-	each(t, func(t *testing.T, r *rig) {
+	eachFormat(t, func(t *testing.T, r *testJob) {
 		r.stopAfter(1)
 		r.job.Info.Size = 8 << 20
 		if _, _, err := r.fill(6); !fault.Is(err, fault.Conflict) {
@@ -217,11 +218,11 @@ func TestUnknownFormat(t *testing.T) {
 	}
 }
 
-func TestEmptyLeftoverIsMadeAnew(t *testing.T) {
-	each(t, func(t *testing.T, r *rig) {
+func TestEmptyImageFileIsFilled(t *testing.T) {
+	eachFormat(t, func(t *testing.T, r *testJob) {
 		if err := os.WriteFile(r.job.Path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r.done(6)
+		r.fillRest(6)
 	})
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// A together is a source whose reads are answered once so many of them have come.
-type together struct {
+// barrierSource is a source whose reads wait until the given number of them has started.
+type barrierSource struct {
 	disk.Source
-	missing *atomic.Int64
-	all     chan struct{} // closed by the last one that is missing
+	missing *atomic.Int64 // reads that have not started
+	all     chan struct{} // closed by the last read
 }
 
-func (s together) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (s barrierSource) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if s.missing.Add(-1) == 0 {
 		close(s.all)
 	}
@@ -28,16 +28,16 @@ func (s together) ReadAt(ctx context.Context, p []byte, off int64) error {
 	}
 }
 
-// A busy source takes long for each read: those of a sample do not wait for each other.
-func TestSampleIsReadAtOnce(t *testing.T) {
-	r := newRig(t, Raw)
+// The reads of a sample are concurrent, because a busy source may take long for each.
+func TestSampleIsReadConcurrently(t *testing.T) {
+	r := newTestJob(t, Raw)
 	r.stopAfter(3)
-	src := together{disk.NewPattern(testSize), new(atomic.Int64), make(chan struct{})}
+	src := barrierSource{disk.NewPattern(testSize), new(atomic.Int64), make(chan struct{})}
 	src.missing.Store(3) // chunks 0, 1 and 2
 	r.job.Source = func(context.Context) (disk.Source, error) { return src, nil }
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	if _, _, err := r.job.Fill(ctx, r.copy(6)); err != nil {
+	if _, _, err := r.job.Fill(ctx, r.copyMissing(6)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -22,8 +22,8 @@ func openProven(t *testing.T, path string, info manifest.Info) *VerifiedRecord {
 	return p
 }
 
-// What is saved is read again, by nobody else, and never where it was damaged.
-func TestProvenIsRemembered(t *testing.T) {
+// A saved record is loaded again, but not for another image, and not after damage.
+func TestVerifiedChunksAreSaved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "manifest")
 	p := openProven(t, path, provenInfo)
 	want := map[int64]bool{0: true, 300: true}
@@ -39,13 +39,13 @@ func TestProvenIsRemembered(t *testing.T) {
 	again := openProven(t, path, provenInfo)
 	for c := range int64(301) {
 		if again.Has(c) != want[c] {
-			t.Errorf("chunk %d: proven %v, want %v", c, again.Has(c), want[c])
+			t.Errorf("chunk %d: verified %v, want %v", c, again.Has(c), want[c])
 		}
 	}
 	other := provenInfo
 	other.Source = "run 8"
 	if n := openProven(t, path, other).Count(); n > 0 {
-		t.Errorf("%d chunks of another image are proven", n)
+		t.Errorf("%d chunks of another image are verified", n)
 	}
 	text, err := os.ReadFile(path + provenSuffix)
 	if err != nil {
@@ -55,16 +55,16 @@ func TestProvenIsRemembered(t *testing.T) {
 		bad := bytes.Clone(text)
 		bad[rand.IntN(len(bad))] ^= 1 << rand.IntN(8)
 		if _, err := parseProven(bad, provenInfo); err == nil {
-			t.Fatal("a flipped bit was not seen")
+			t.Fatal("a record with a flipped bit was accepted")
 		}
 		if _, err := parseProven(text[:rand.IntN(len(text))], provenInfo); err == nil {
-			t.Fatal("a cut file was not seen")
+			t.Fatal("a truncated record was accepted")
 		}
 	}
 }
 
-// While the image is written to there is no file: a crash then proves nothing.
-func TestNothingIsProvenWhileItIsWritten(t *testing.T) {
+// While the image is written, no record exists, so that no chunk is verified after a crash.
+func TestNothingIsVerifiedDuringWrites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "manifest")
 	log, err := manifest.Create(path, provenInfo)
 	if err != nil {
@@ -87,7 +87,7 @@ func TestNothingIsProvenWhileItIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := openProven(t, path, provenInfo).Count(); n > 0 {
-		t.Errorf("%d chunks would be proven after a crash", n)
+		t.Errorf("%d chunks would be verified after a crash", n)
 	}
 	if err := ledger.DropAll([]int64{3, 4, 9}); err != nil {
 		t.Fatal(err)
@@ -99,12 +99,12 @@ func TestNothingIsProvenWhileItIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := openProven(t, path, provenInfo).Count(); n != 200-3-5 {
-		t.Errorf("%d chunks are proven, want what was listed and was not written", n)
+		t.Errorf("%d chunks are verified, want the %d listed ones that were not written", n, 200-3-5)
 	}
 }
 
-// FuzzProven: whatever stands in the record, no chunk that the disk does not have is proven,
-// and what is read is what is written again.
+// FuzzProven parses arbitrary records. An accepted record is the same after it is encoded and parsed
+// again.
 func FuzzProven(f *testing.F) {
 	for _, numbers := range [][]uint64{
 		{0, 0, 0}, {1 << 20, 1, 0, 301, 1, 3, 200}, {0, 2, 3, 5, 100, 2, 0}, {0, 1, 0, 302, 0}, {0, 1, 1 << 63, 1 << 63, 0}, {1 << 63, 0, 0},

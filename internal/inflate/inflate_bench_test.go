@@ -10,9 +10,9 @@ import (
 	kzlib "github.com/klauspost/compress/zlib"
 )
 
-// grains cuts the program that runs this benchmark into compressed grains of 64 KiB:
-// code and tables, which is what system disks are full of.
-func grains(b *testing.B) (packed [][]byte, size int64) {
+// programGrains splits the program of this benchmark into grains of 64 KiB and compresses them. Like a system
+// disk, the program consists of code and tables.
+func programGrains(b *testing.B) (packed [][]byte, size int64) {
 	b.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -24,16 +24,16 @@ func grains(b *testing.B) (packed [][]byte, size int64) {
 	}
 	const grain = 64 << 10
 	for len(program) >= grain {
-		packed = append(packed, zlibbed(b, program[:grain]))
+		packed = append(packed, compressZlib(b, program[:grain]))
 		program, size = program[grain:], size+grain
 	}
 	return packed, size
 }
 
-// BenchmarkZlib inflates grains as fast as one core can, beside the two decoders that
-// would save us this package, both reused through their Resetter.
+// BenchmarkZlib inflates grains on one core, and compares this package with two other decoders, which are reused
+// through their Resetter.
 func BenchmarkZlib(b *testing.B) {
-	packed, size := grains(b)
+	packed, size := programGrains(b)
 	dst := make([]byte, 64<<10)
 	b.Run("inflate", func(b *testing.B) {
 		b.SetBytes(size)

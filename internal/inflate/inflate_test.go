@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// content gives n bytes of a kind; every kind meets other blocks and codes.
-func content(kind string, n int) []byte {
+// testContent returns n bytes of a kind. Each kind results in different blocks and codes.
+func testContent(kind string, n int) []byte {
 	rnd := rand.New(rand.NewPCG(1, uint64(n)))
 	b := make([]byte, n)
 	switch kind {
@@ -51,7 +51,7 @@ func content(kind string, n int) []byte {
 
 var kinds = []string{"zeros", "random", "skewed", "text", "short distances", "program"}
 
-func deflated(t testing.TB, b []byte, level int) []byte {
+func deflate(t testing.TB, b []byte, level int) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w, err := flate.NewWriter(&out, level)
@@ -67,7 +67,7 @@ func deflated(t testing.TB, b []byte, level int) []byte {
 	return out.Bytes()
 }
 
-func zlibbed(t testing.TB, b []byte) []byte {
+func compressZlib(t testing.TB, b []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := zlib.NewWriter(&out)
@@ -80,60 +80,60 @@ func zlibbed(t testing.TB, b []byte) []byte {
 	return out.Bytes()
 }
 
-func TestRawGivesBackWhatWasDeflated(t *testing.T) {
+func TestRawRoundTrip(t *testing.T) {
 	var d Decoder
 	for _, kind := range kinds {
 		for _, size := range []int{0, 1, 7, 258, 300, 4096, 65535, 65536, 200_000} {
-			want := content(kind, size)
+			want := testContent(kind, size)
 			for level := flate.HuffmanOnly; level <= flate.BestCompression; level++ {
-				packed := deflated(t, want, level)
+				packed := deflate(t, want, level)
 				got := make([]byte, size)
 				n, used, err := d.Raw(got, append(packed, 0xAA, 0x55))
 				if err != nil || n != size || used != len(packed) {
-					t.Fatalf("%s, %d bytes, level %d: %d bytes of %d used, %v", kind, size, level, n, used, err)
+					t.Fatalf("%s, %d bytes, level %d: %d bytes, %d used, error %v", kind, size, level, n, used, err)
 				}
 				if !bytes.Equal(got, want) {
-					t.Fatalf("%s, %d bytes, level %d: wrong bytes", kind, size, level)
+					t.Fatalf("%s, %d bytes, level %d: content differs", kind, size, level)
 				}
 			}
 		}
 	}
 }
 
-func TestRawStaysInsideDst(t *testing.T) {
+func TestRawWritesOnlyToDst(t *testing.T) {
 	var d Decoder
 	for _, kind := range kinds {
-		want := content(kind, 5000)
-		packed := deflated(t, want, 6)
+		want := testContent(kind, 5000)
+		packed := deflate(t, want, 6)
 		room := bytes.Repeat([]byte{0x77}, 6000)
 		if _, _, err := d.Raw(room[:5000], packed); err != nil {
 			t.Fatal(err)
 		}
 		if i := bytes.IndexFunc(room[5000:], func(r rune) bool { return r != 0x77 }); i >= 0 {
-			t.Fatalf("%s: byte %d behind the output was written", kind, i)
+			t.Fatalf("%s: byte %d after the output was written", kind, i)
 		}
 	}
 }
 
-func TestZlibOfATruncatedStreamSaysSo(t *testing.T) {
+func TestZlibOfATruncatedStream(t *testing.T) {
 	var d Decoder
 	dst := make([]byte, 70_000)
 	for _, kind := range kinds {
-		packed := zlibbed(t, content(kind, 66_000))
+		packed := compressZlib(t, testContent(kind, 66_000))
 		for cut := range packed {
 			if cut > 600 && cut < len(packed)-600 && cut%97 != 0 {
 				continue
 			}
 			if _, _, err := d.Zlib(dst, packed[:cut]); !errors.Is(err, ErrTruncated) {
-				t.Fatalf("%s cut at %d of %d: %v", kind, cut, len(packed), err)
+				t.Fatalf("%s truncated at %d of %d: got %v, want %v", kind, cut, len(packed), err, ErrTruncated)
 			}
 		}
 	}
 }
 
 func TestZlibChecks(t *testing.T) {
-	want := content("text", 10_000)
-	good := zlibbed(t, want)
+	want := testContent("text", 10_000)
+	good := compressZlib(t, want)
 	broken := func(at int, xor byte) []byte {
 		b := bytes.Clone(good)
 		b[at] ^= xor
@@ -166,26 +166,26 @@ func TestZlibChecks(t *testing.T) {
 				t.Fatalf("got %v, want %v", err, c.want)
 			}
 			if err == nil && (n != len(want) || used != len(good)) {
-				t.Fatalf("%d bytes from %d", n, used)
+				t.Fatalf("%d bytes from %d, want %d from %d", n, used, len(want), len(good))
 			}
 		})
 	}
 }
 
-func TestDecodingAllocatesNothing(t *testing.T) {
+func TestDecodingAllocatesNoMemory(t *testing.T) {
 	var d Decoder
-	packed := zlibbed(t, content("program", 65536))
+	packed := compressZlib(t, testContent("program", 65536))
 	dst := make([]byte, 65536)
 	if n := testing.AllocsPerRun(20, func() { _, _, _ = d.Zlib(dst, packed) }); n != 0 {
-		t.Fatalf("%v allocations", n)
+		t.Fatalf("got %v allocations, want 0", n)
 	}
 }
 
-// FuzzRaw compares with compress/flate: both accept, with the same bytes, or neither.
+// FuzzRaw compares Raw with compress/flate: both return the same bytes, or both return an error.
 func FuzzRaw(f *testing.F) {
 	for _, kind := range kinds {
 		for _, level := range []int{flate.HuffmanOnly, 0, 1, 6} {
-			f.Add(deflated(f, content(kind, 3000), level))
+			f.Add(deflate(f, testContent(kind, 3000), level))
 		}
 	}
 	f.Add([]byte{0x03, 0x02, 0})
@@ -200,12 +200,12 @@ func FuzzRaw(f *testing.F) {
 		switch {
 		case len(want) > most:
 			if err == nil {
-				t.Fatalf("%d bytes of more than %d, and no error", n, most)
+				t.Fatalf("got %d bytes and no error, want an error for more than %d bytes", n, most)
 			}
 		case (err == nil) != (wantErr == nil):
-			t.Fatalf("got %v, compress/flate gives %v", err, wantErr)
+			t.Fatalf("got error %v, compress/flate returns %v", err, wantErr)
 		case err == nil && !bytes.Equal(got[:n], want):
-			t.Fatalf("other bytes than compress/flate's")
+			t.Fatal("content differs from compress/flate")
 		case err == nil && used != len(src)-in.Len():
 			t.Fatalf("used %d bytes, compress/flate %d", used, len(src)-in.Len())
 		}

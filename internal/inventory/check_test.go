@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory/inventorytest"
 )
 
-func valid() *inventory.VM {
+func validVM() *inventory.VM {
 	p := inventory.Path{Datastore: "nas 1 (50%)", File: "Žižkov & söhne/a,b=c.vmdk"}
 	return &inventory.VM{
 		Ref: "vm-42", Name: "Žižkov & söhne, 'web'", UUID: "564d1234-0000-1111-2222-333344445555", InstanceUUID: "52aa0000-1111-2222-3333-444455556666",
@@ -28,22 +28,22 @@ func valid() *inventory.VM {
 	}
 }
 
-func TestValidVMStaysAsItIs(t *testing.T) {
-	vm := valid()
-	if problems := vm.RemoveInvalid(); problems != nil || !reflect.DeepEqual(vm, valid()) {
+func TestValidVMIsNotChanged(t *testing.T) {
+	vm := validVM()
+	if problems := vm.RemoveInvalid(); problems != nil || !reflect.DeepEqual(vm, validVM()) {
 		t.Errorf("problems %q, VM %+v", problems, vm)
 	}
 	if problems := (&inventory.VM{}).RemoveInvalid(); problems != nil {
-		t.Errorf("a VM of which nothing is known has problems: %q", problems)
+		t.Errorf("an empty VM has problems: %q", problems)
 	}
 }
 
-// TestEveryStringOfAVMIsChecked sets one string after the other to something that is valid nowhere. A new
-// field fails until RemoveInvalid checks it.
+// TestEveryStringOfAVMIsChecked sets each string field to a value that is invalid in all fields. The test
+// fails for a new field until RemoveInvalid checks it.
 func TestEveryStringOfAVMIsChecked(t *testing.T) {
 	const bad = "a\x00\xff"
 	filled := func() *inventory.VM {
-		vm := valid()
+		vm := validVM()
 		vm.Warnings = []inventory.Warning{{Code: "x"}}
 		return vm
 	}
@@ -64,7 +64,7 @@ func TestEveryStringOfAVMIsChecked(t *testing.T) {
 			t.Errorf("%s = %q: problems %q, want one", field, bad, problems)
 		}
 		if text := fmt.Sprintf("%+v", vm); strings.Contains(text, bad) {
-			t.Errorf("%s keeps the value: %s", field, text)
+			t.Errorf("%s: the value is not removed: %s", field, text)
 		}
 	})
 	if n < 30 {
@@ -95,27 +95,27 @@ func eachString(v reflect.Value, name string, f func(string, reflect.Value)) {
 
 func TestInvalidValues(t *testing.T) {
 	for what, change := range map[string]func(*inventory.VM){
-		"reference that begins with a dash": func(vm *inventory.VM) { vm.Ref = "-42" },
+		"reference that starts with a dash": func(vm *inventory.VM) { vm.Ref = "-42" },
 		"UUID with an option of QEMU":       func(vm *inventory.VM) { vm.UUID += ",x=y" },
 		"MAC with an option of QEMU":        func(vm *inventory.VM) { vm.NICs[0].MAC += ",netdev=x" },
 		"MAC with a line break":             func(vm *inventory.VM) { vm.NICs[0].MAC += "\n" },
-		"path that leads out":               func(vm *inventory.VM) { vm.Disks[0].Path.File = "../../etc/passwd" },
+		"path outside of the datastore":     func(vm *inventory.VM) { vm.Disks[0].Path.File = "../../etc/passwd" },
 		"path with an empty element":        func(vm *inventory.VM) { vm.Disks[0].Path.File = "/etc/passwd" },
-		"datastore that leads out":          func(vm *inventory.VM) { vm.VMX.Datastore = ".." },
+		"datastore with the name ..":        func(vm *inventory.VM) { vm.VMX.Datastore = ".." },
 		"datastore with a slash":            func(vm *inventory.VM) { vm.VMX.Datastore = "a/b" },
 		"path without a datastore":          func(vm *inventory.VM) { vm.VMX.Datastore = "" },
 		"unknown firmware":                  func(vm *inventory.VM) { vm.Firmware = "coreboot" },
 		"name with an escape sequence":      func(vm *inventory.VM) { vm.Name = "a\x1b[31m" },
 		"name with a line break":            func(vm *inventory.VM) { vm.Name = "a\nb" },
 		"name with a line separator":        func(vm *inventory.VM) { vm.Name = "a\u2028b" },
-		"name without end":                  func(vm *inventory.VM) { vm.Name = strings.Repeat("a", 1<<10+1) },
-		"notes without end":                 func(vm *inventory.VM) { vm.Annotation = strings.Repeat("a", 256<<10+1) },
+		"name that is too long":             func(vm *inventory.VM) { vm.Name = strings.Repeat("a", 1<<10+1) },
+		"notes that are too long":           func(vm *inventory.VM) { vm.Annotation = strings.Repeat("a", 256<<10+1) },
 		"notes that XML cannot represent":   func(vm *inventory.VM) { vm.Annotation = "a\uffff" },
 		"negative capacity":                 func(vm *inventory.VM) { vm.Disks[0].Capacity = -1 },
 		"negative memory":                   func(vm *inventory.VM) { vm.MemoryMiB = -1 },
-		"two devices of one key":            func(vm *inventory.VM) { vm.NICs[0].Key = vm.Disks[0].Key },
+		"two devices with one key":          func(vm *inventory.VM) { vm.NICs[0].Key = vm.Disks[0].Key },
 	} {
-		vm := valid()
+		vm := validVM()
 		change(vm)
 		if problems := vm.RemoveInvalid(); len(problems) != 1 {
 			t.Errorf("%s: problems %q", what, problems)
@@ -123,7 +123,7 @@ func TestInvalidValues(t *testing.T) {
 	}
 }
 
-// Two VMs whose references are not valid stay two VMs.
+// The replaced references of two VMs with invalid references differ.
 func TestInvalidReferencesStayDifferent(t *testing.T) {
 	a, b := &inventory.VM{Ref: "-1"}, &inventory.VM{Ref: "-2"}
 	a.RemoveInvalid()
@@ -133,7 +133,7 @@ func TestInvalidReferencesStayDifferent(t *testing.T) {
 	}
 }
 
-// TestHostileInventoryIsClean checks what RemoveInvalid promises, and that JSON keeps every value that it left.
+// TestHostileInventoryIsClean checks the result of RemoveInvalid for random VMs, and that JSON preserves it.
 func TestHostileInventoryIsClean(t *testing.T) {
 	r := inventorytest.New(1)
 	clean := 0
@@ -143,7 +143,7 @@ func TestHostileInventoryIsClean(t *testing.T) {
 			clean++
 		}
 		if again := vm.RemoveInvalid(); again != nil {
-			t.Fatalf("a second look finds more: %q", again)
+			t.Fatalf("the second call returns problems: %q", again)
 		}
 		eachString(reflect.ValueOf(vm).Elem(), "", func(field string, v reflect.Value) {
 			for _, x := range v.String() {
@@ -156,7 +156,7 @@ func TestHostileInventoryIsClean(t *testing.T) {
 			}
 		})
 		if len(vm.Tags) == 0 {
-			vm.Tags = nil // JSON does not tell the two apart
+			vm.Tags = nil // JSON has one form for nil and empty
 		}
 		if len(vm.Attributes) == 0 {
 			vm.Attributes = nil
@@ -171,6 +171,6 @@ func TestHostileInventoryIsClean(t *testing.T) {
 		}
 	}
 	if clean < inventorytest.Runs/10 || clean > inventorytest.Runs*9/10 {
-		t.Errorf("%d of %d VMs have no invalid values: the test says little", clean, inventorytest.Runs)
+		t.Errorf("%d of %d VMs have no invalid values, want 10 %% to 90 %%", clean, inventorytest.Runs)
 	}
 }

@@ -8,7 +8,7 @@ func TestSerial(t *testing.T) {
 		"":                                     "",
 	} {
 		if got := (&VM{UUID: uuid}).Serial(); got != want {
-			t.Errorf("of %q: %q, want %q", uuid, got, want)
+			t.Errorf("UUID %q: got %q, want %q", uuid, got, want)
 		}
 	}
 }
@@ -16,7 +16,7 @@ func TestSerial(t *testing.T) {
 func TestTopology(t *testing.T) {
 	for vm, want := range map[[2]int][2]int{{8, 4}: {2, 4}, {8, 0}: {8, 1}, {6, 4}: {6, 1}, {1, 1}: {1, 1}} {
 		if s, c := (&VM{CPUs: vm[0], CoresPerSocket: vm[1]}).Topology(); s != want[0] || c != want[1] {
-			t.Errorf("%d processors, %d on a socket: %d sockets of %d", vm[0], vm[1], s, c)
+			t.Errorf("%d processors, %d per socket: got %d sockets of %d, want %v", vm[0], vm[1], s, c, want)
 		}
 	}
 }

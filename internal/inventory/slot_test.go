@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The slots are those of a VM with ten cards, and what Linux calls them on ESXi 7.
+// The slots are those of a VM with ten network cards, and the names are those of Linux on ESXi 7.
 func TestSlots(t *testing.T) {
 	for _, want := range []struct {
 		slot int
@@ -18,14 +18,14 @@ func TestSlots(t *testing.T) {
 	} {
 		n := NIC{PCISlot: want.slot}
 		if got := n.PCIAddress(); got != want.pci {
-			t.Errorf("slot %d is at %q, want %q", want.slot, got, want.pci)
+			t.Errorf("slot %d: address %q, want %q", want.slot, got, want.pci)
 		}
 		if got := n.SlotNames(); want.name != "" && !slices.Contains(got, want.name) {
-			t.Errorf("slot %d is called %q, want %q", want.slot, got, want.name)
+			t.Errorf("slot %d: names %q, want %q", want.slot, got, want.name)
 		}
 	}
 	if n := (NIC{}); n.PCIAddress() != "" || n.SlotNames() != nil {
-		t.Error("a card without slot has a place")
+		t.Error("a network card without a slot has an address or a name")
 	}
 }
 
@@ -41,13 +41,13 @@ func TestCompareByBus(t *testing.T) {
 	}
 }
 
-// Guests find disks by controller and unit, whatever order vSphere lists them in.
-func TestSeated(t *testing.T) {
+// DisksInGuestOrder sorts disks by controller and unit, not by the order of vSphere.
+func TestDisksInGuestOrder(t *testing.T) {
 	vm := &VM{
 		Controllers: []Controller{{Key: 1001}, {Key: 1000}},
 		Disks:       []Disk{{Key: 1, Controller: 1000}, {Key: 2, Controller: 1001, Unit: 1}, {Key: 3, Controller: 1001}},
 	}
 	if got := vm.DisksInGuestOrder(); !slices.Equal(got, []int{2, 1, 0}) {
-		t.Errorf("%v", got)
+		t.Errorf("got %v", got)
 	}
 }

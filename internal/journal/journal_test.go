@@ -29,10 +29,10 @@ func testPlan(t *testing.T, source, name, target string) Plan {
 func TestIDIsReadableAndDeterministic(t *testing.T) {
 	a := testPlan(t, "esxi://root@esx1", "web01", "dir:/srv/vm")
 	if a.ID != "web01-d22d30" {
-		t.Errorf("id %s: it must never change, unfinished runs would not be found", a.ID)
+		t.Errorf("id %s changed: decamp would not find unfinished runs", a.ID)
 	}
 	if b := testPlan(t, "esxi://other@ESX1", "web01", "dir:/srv/vm"); b.ID != a.ID {
-		t.Errorf("another user made another id: %s", b.ID)
+		t.Errorf("id %s differs with another user", b.ID)
 	}
 	for _, other := range []Plan{
 		testPlan(t, "esxi://root@esx2", "web01", "dir:/srv/vm"),
@@ -51,7 +51,7 @@ func TestIDsAreFileNames(t *testing.T) {
 	} {
 		id := string(testPlan(t, "esxi://h", name, "dir:/x").ID)
 		if !strings.HasPrefix(id, want) || len(id) != len(want)+6 || filepath.Base(id) != id {
-			t.Errorf("%q became %q, want %s and six digits", name, id, want)
+			t.Errorf("id of %q is %q, want %s and six digits", name, id, want)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestPlanHoldsNoPassword(t *testing.T) {
 	}
 }
 
-func TestCreateFindsTheSamePlanAndRefusesAnother(t *testing.T) {
+func TestCreateReturnsSamePlanAndRefusesOther(t *testing.T) {
 	s := NewStore(t.TempDir())
 	first := testPlan(t, "esxi://root@esx1", "web01", "dir:/srv/vm")
 	if _, err := s.Create(first); err != nil {
@@ -100,8 +100,8 @@ func TestNewerAndDamagedPlansAreRefused(t *testing.T) {
 	}
 }
 
-// story is a run that crashed, failed, and ended well.
-func story(id ID) []Event {
+// sampleEvents returns the events of a run that crashed, failed, and completed.
+func sampleEvents(id ID) []Event {
 	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
 	return []Event{
 		{Time: at(0), Run: id, Kind: RunStarted},
@@ -115,7 +115,7 @@ func story(id ID) []Event {
 	}
 }
 
-func TestRunIsToldByItsJournal(t *testing.T) {
+func TestRunStateFollowsTheJournal(t *testing.T) {
 	s := NewStore(t.TempDir())
 	p, err := s.Create(testPlan(t, "esxi://root@esx1", "web01", "dir:/srv/vm"))
 	if err != nil {
@@ -127,7 +127,7 @@ func TestRunIsToldByItsJournal(t *testing.T) {
 	}
 	defer j.Close()
 	states := []State{Open, Open, Open, Failed, Open, Open, Open, Done}
-	for i, e := range append(story(p.ID), Event{Kind: Progressed}) {
+	for i, e := range append(sampleEvents(p.ID), Event{Kind: Progressed}) {
 		if err := j.Append(e); err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestRunIsToldByItsJournal(t *testing.T) {
 	if r.Starts != 3 || r.Step != "commit" || len(r.Stages) != 1 || !r.Began.Equal(began) {
 		t.Fatalf("run %+v", r)
 	}
-	if events, err := s.Events(p.ID); err != nil || !reflect.DeepEqual(events, story(p.ID)) {
+	if events, err := s.Events(p.ID); err != nil || !reflect.DeepEqual(events, sampleEvents(p.ID)) {
 		t.Fatalf("events %+v, %v", events, err)
 	}
 }
@@ -154,7 +154,7 @@ func TestTornJournalAtEveryByte(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := story("r1")
+	all := sampleEvents("r1")
 	for _, e := range all {
 		if err := j.Append(e); err != nil {
 			t.Fatal(err)
@@ -187,15 +187,15 @@ func TestTornJournalAtEveryByte(t *testing.T) {
 	}
 }
 
-// A line of which a part was written before the room was at an end is not there when the next one is.
-func TestJournalWithoutRoomForALine(t *testing.T) {
+// If the file system fills up while a line is written, the next append removes the incomplete line.
+func TestJournalAppendAfterFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.jsonl")
 	j, err := OpenJournal(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	first := story("r1")[0]
+	first := sampleEvents("r1")[0]
 	if err := j.Append(first); err != nil {
 		t.Fatal(err)
 	}
@@ -205,9 +205,9 @@ func TestJournalWithoutRoomForALine(t *testing.T) {
 	}
 	defer whole.Close()
 	good := j.f
-	j.f = whole // takes no writes
+	j.f = whole // writes to it fail
 	if err := j.Append(first); err == nil {
-		t.Fatal("written to a file that takes no writes")
+		t.Fatal("append to a read-only file succeeded")
 	}
 	j.f = good
 	if _, err := j.f.WriteAt([]byte(`{"kind":"the beginning of a line`+strings.Repeat(" and on", 99)), j.size); err != nil {
@@ -221,8 +221,8 @@ func TestJournalWithoutRoomForALine(t *testing.T) {
 	}
 }
 
-// Garbage behind the last event is nobody's, whole lines of it too; the next event takes its place.
-func TestGarbageBehindAJournal(t *testing.T) {
+// Garbage after the last event, also complete lines of it, is ignored, and the next event replaces it.
+func TestGarbageAfterJournalIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.jsonl")
 	if err := os.WriteFile(path, []byte("{}\n\x00\x00\n}\n{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func TestGarbageBehindAJournal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(j.Append(story("r1")[0]), j.Close()); err != nil {
+		if err := errors.Join(j.Append(sampleEvents("r1")[0]), j.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -247,7 +247,7 @@ func TestDamagedJournalIsCorrupt(t *testing.T) {
 	}
 }
 
-func TestIDsFromOutsideStayInside(t *testing.T) {
+func TestInvalidIDsAreRefused(t *testing.T) {
 	s := NewStore(t.TempDir())
 	for _, id := range []ID{"", ".", "..", "../x", "a/b", "/etc"} {
 		if _, err := s.Run(id); !fault.Is(err, fault.Invalid) {

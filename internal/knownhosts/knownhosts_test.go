@@ -9,14 +9,14 @@ import (
 	"github.com/decamp/decamp/internal/knownhosts"
 )
 
-func TestHostsSurviveInAPrivateFile(t *testing.T) {
+func TestHostsAreStoredInAPrivateFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "known.json")
 	f, err := knownhosts.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, found := f.Find("esx1:443"); found {
-		t.Error("a missing file has a host")
+		t.Error("found a host in a missing file")
 	}
 	for _, entry := range []string{"esx1:443", "esx2:443"} {
 		if err := f.Add(entry, "AA:"+entry, "CN=x"); err != nil {
@@ -31,11 +31,11 @@ func TestHostsSurviveInAPrivateFile(t *testing.T) {
 		t.Errorf("got %+v, %v", h, found)
 	}
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, error %v", st.Mode(), err)
+		t.Errorf("got mode %v, error %v; want 0600", st.Mode(), err)
 	}
 }
 
-func TestDamagedFileIsCorrupt(t *testing.T) {
+func TestInvalidFileIsCorrupt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "known.json")
 	if err := os.WriteFile(path, []byte(`{"esx1`), 0o600); err != nil {
 		t.Fatal(err)

@@ -11,29 +11,29 @@ import (
 	"testing"
 )
 
-// Whatever /dev/kvm does on this machine, Run ends within its budget, and an error has a reason.
-func TestKVMAnswers(t *testing.T) {
+// Run ends within its CPU budget for any state of /dev/kvm, and an error has a message.
+func TestKVMRunEndsWithinCPUBudget(t *testing.T) {
 	if _, err := os.Stat("/dev/kvm"); err != nil {
 		t.Skip("no /dev/kvm here")
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	begin, err := threadTime()
-	must(t, err)
-	said := Run(t.Context(), "/dev/kvm")
+	mustSucceed(t, err)
+	result := Run(t.Context(), "/dev/kvm")
 	end, err := threadTime()
-	must(t, err)
+	mustSucceed(t, err)
 	if took := end - begin; took > 10*cpuBudget {
-		t.Errorf("it used %v", took)
+		t.Errorf("Run uses %v of CPU time", took)
 	}
-	if said != nil && said.Error() == "" {
-		t.Error("an error without a reason")
+	if result != nil && result.Error() == "" {
+		t.Error("Run returns an error without a message")
 	}
-	t.Logf("%v after %v", said, end-begin)
+	t.Logf("%v after %v", result, end-begin)
 }
 
-// A vCPU that does not end is left when its context ends.
-func TestKVMEndsWithItsContext(t *testing.T) {
+// Run stops a vCPU that does not end when its context is canceled.
+func TestKVMEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := Run(ctx, "/dev/kvm"); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, fs.ErrNotExist) {
@@ -41,16 +41,16 @@ func TestKVMEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestKVMThatIsNone(t *testing.T) {
+func TestKVMRefusesOtherDevices(t *testing.T) {
 	if err := Run(t.Context(), filepath.Join(t.TempDir(), "kvm")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a device that is not there: %v", err)
+		t.Errorf("missing device: %v", err)
 	}
 	if err := Run(t.Context(), "/dev/null"); err == nil || !strings.Contains(err.Error(), "KVM_GET_API_VERSION") {
-		t.Errorf("a device that is none: %v", err)
+		t.Errorf("/dev/null: %v", err)
 	}
 }
 
-func must(t *testing.T, err error) {
+func mustSucceed(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

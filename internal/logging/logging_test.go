@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A fakeJournal is the socket of a journal.
+// fakeJournal is a server on the socket of a journal.
 type fakeJournal struct {
 	path string
 	conn *net.UnixConn
@@ -38,8 +38,8 @@ func (f *fakeJournal) listen(t *testing.T) {
 	}
 }
 
-// read returns the fields of the next entry, which may be in a file.
-func (f *fakeJournal) read(t *testing.T) map[string]string {
+// readEntry returns the fields of the next entry, which may be in a file.
+func (f *fakeJournal) readEntry(t *testing.T) map[string]string {
 	t.Helper()
 	_ = f.conn.SetReadDeadline(time.Now().Add(time.Minute))
 	entry, control := make([]byte, 1<<20), make([]byte, 100)
@@ -60,7 +60,7 @@ func (f *fakeJournal) read(t *testing.T) map[string]string {
 		file := os.NewFile(uintptr(fds[0]), "entry")
 		defer file.Close()
 		if seals, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0); err != nil || seals&unix.F_SEAL_WRITE == 0 {
-			t.Errorf("the journal refuses a file that is not sealed: %#x, %v", seals, err)
+			t.Errorf("the file of the entry is not sealed: %#x, %v", seals, err)
 		}
 		entry = make([]byte, 4<<20)
 		n, err := file.ReadAt(entry, 0)
@@ -85,14 +85,14 @@ func parseEntry(t *testing.T, entry []byte) map[string]string {
 			value, entry = string(entry[8:8+size]), entry[8+size+1:]
 		}
 		if _, twice := fields[name]; twice {
-			t.Errorf("field %s twice", name)
+			t.Errorf("got field %s twice", name)
 		}
 		fields[name] = value
 	}
 	return fields
 }
 
-func TestJournalHasAFieldForEachAttribute(t *testing.T) {
+func TestJournalFields(t *testing.T) {
 	f := newFakeJournal(t)
 	h, err := newJournal(f.path, slog.LevelInfo)
 	if err != nil {
@@ -101,27 +101,27 @@ func TestJournalHasAFieldForEachAttribute(t *testing.T) {
 	log := slog.New(h)
 	log.Debug("not logged")
 	log.With("run", "web1-1f", "plan", "wave1").WithGroup("disk").Warn("retrying", "key", 2000, "vm", slog.GroupValue(slog.String("ref", "vm-1")), "err", errors.New("two\nlines"))
-	got := f.read(t)
+	got := f.readEntry(t)
 	want := map[string]string{
 		"MESSAGE": `retrying run=web1-1f plan=wave1 disk.key=2000 disk.vm.ref=vm-1 disk.err="two\nlines"`, "PRIORITY": "4", "SYSLOG_IDENTIFIER": "decamp",
 		"RUN": "web1-1f", "PLAN": "wave1", "DISK_KEY": "2000", "DISK_VM_REF": "vm-1", "DISK_ERR": "two\nlines",
 	}
 	for name, value := range want {
 		if got[name] != value {
-			t.Errorf("%s is %q, want %q", name, got[name], value)
+			t.Errorf("%s: got %q, want %q", name, got[name], value)
 		}
 	}
 	if len(got) != len(want) {
-		t.Errorf("fields %v", got)
+		t.Errorf("got fields %v", got)
 	}
 	log.Error("event", "message", "hello", "_x", 1)
-	if got := f.read(t); got["MESSAGE"] != "event message=hello _x=1" || got["DECAMP_MESSAGE"] != "hello" || got["X"] != "1" || got["PRIORITY"] != "3" {
-		t.Errorf("fields %v", got)
+	if got := f.readEntry(t); got["MESSAGE"] != "event message=hello _x=1" || got["DECAMP_MESSAGE"] != "hello" || got["X"] != "1" || got["PRIORITY"] != "3" {
+		t.Errorf("got fields %v", got)
 	}
 }
 
-// An entry that is too long for a datagram arrives, and so does the first one after the journal was restarted.
-func TestJournalGetsLongEntriesAndSurvivesARestart(t *testing.T) {
+// The journal receives an entry that is too long for a datagram, and the first entry after its restart.
+func TestJournalWithLongEntriesAndRestart(t *testing.T) {
 	f := newFakeJournal(t)
 	h, err := newJournal(f.path, slog.LevelInfo)
 	if err != nil {
@@ -131,18 +131,18 @@ func TestJournalGetsLongEntriesAndSurvivesARestart(t *testing.T) {
 	if err := h.Handle(t.Context(), slog.NewRecord(time.Now(), slog.LevelInfo, long, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.read(t); got["MESSAGE"] != long {
-		t.Errorf("the entry has %d bytes", len(got["MESSAGE"]))
+	if got := f.readEntry(t); got["MESSAGE"] != long {
+		t.Errorf("got an entry of %d bytes", len(got["MESSAGE"]))
 	}
 	f.conn.Close()
 	_ = os.Remove(f.path)
 	f.listen(t)
 	slog.New(h).Info("again")
-	if got := f.read(t); got["MESSAGE"] != "again" {
-		t.Errorf("fields %v", got)
+	if got := f.readEntry(t); got["MESSAGE"] != "again" {
+		t.Errorf("got fields %v", got)
 	}
 	if _, err := newJournal(filepath.Join(t.TempDir(), "none"), slog.LevelInfo); err == nil {
-		t.Error("a journal that does not run is no error")
+		t.Error("newJournal succeeds without a journal")
 	}
 }
 
@@ -162,9 +162,9 @@ func TestFormats(t *testing.T) {
 	slog.New(h).Info("hello", "run", "web1-1f")
 	var line map[string]any
 	if err := json.Unmarshal(b.Bytes(), &line); err != nil || line["msg"] != "hello" || line["run"] != "web1-1f" {
-		t.Errorf("%s: %v", b.Bytes(), err)
+		t.Errorf("got line %s, %v", b.Bytes(), err)
 	}
 	if Text.IsStructured() {
-		t.Error("text is structured")
+		t.Error("format text is structured")
 	}
 }

@@ -11,27 +11,27 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// requires skips the test where a tool is missing, and says which.
-func requires(t *testing.T, tool string) {
+// requireTool skips the test if a tool is not installed.
+func requireTool(t *testing.T, tool string) {
 	t.Helper()
 	if _, err := exec.LookPath(tool); err != nil {
 		t.Skipf("needs %s", tool)
 	}
 }
 
-// The real tools take the audit files in the image's folder, and refuse a changed image.
+// sha256sum and md5sum accept the audit files in the image's folder, and refuse a changed image.
 func TestAuditFilesSatisfyTheRealTools(t *testing.T) {
-	requires(t, "sha256sum")
-	requires(t, "md5sum")
+	requireTool(t, "sha256sum")
+	requireTool(t, "md5sum")
 	src := disk.NewSparsePattern(20<<20+512, 0.5, 1)
-	report, err := Verify(context.Background(), src, sealed(t, src), VerifyOptions{MD5: true})
+	report, err := Verify(context.Background(), src, newSealed(t, src), VerifyOptions{MD5: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"web01.raw", "my disk (1)-flat.vmdk", `odd\name.raw`, "two\nlines", "-n"} {
 		dir := t.TempDir()
 		image, base := filepath.Join(dir, name), filepath.Join(dir, "disk0")
-		if err := os.WriteFile(image, content(t, src), 0o644); err != nil {
+		if err := os.WriteFile(image, readDisk(t, src), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if err := WriteAudit(base, name, report); err != nil {
@@ -51,21 +51,21 @@ func TestAuditFilesSatisfyTheRealTools(t *testing.T) {
 			t.Fatal(err)
 		}
 		if check("sha256sum", "disk0.sha256") == nil || check("md5sum", "disk0.md5") == nil {
-			t.Errorf("a changed %q passes", name)
+			t.Errorf("the tools accept a changed %q", name)
 		}
 	}
 }
 
-// What the tools print for the flat file on the host is the audit file, byte for byte.
-func TestAuditFileIsWhatTheToolPrints(t *testing.T) {
-	requires(t, "md5sum")
+// The audit file equals the output of md5sum for the flat file on the host.
+func TestAuditFileEqualsTheOutputOfTheTool(t *testing.T) {
+	requireTool(t, "md5sum")
 	src := disk.NewPattern(3 << 20)
-	report, err := Verify(context.Background(), src, sealed(t, src), VerifyOptions{MD5: true})
+	report, err := Verify(context.Background(), src, newSealed(t, src), VerifyOptions{MD5: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "web01-flat.vmdk"), content(t, src), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "web01-flat.vmdk"), readDisk(t, src), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("md5sum", "web01-flat.vmdk")
@@ -74,7 +74,7 @@ func TestAuditFileIsWhatTheToolPrints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second replaces the first
+	for range 2 { // the second call replaces the file
 		if err := WriteAudit(filepath.Join(dir, "web01.qcow2"), "web01-flat.vmdk", report); err != nil {
 			t.Fatal(err)
 		}
@@ -84,18 +84,18 @@ func TestAuditFileIsWhatTheToolPrints(t *testing.T) {
 		t.Errorf("wrote %q, md5sum prints %q (%v)", written, printed, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*.new*")); len(left) != 0 {
-		t.Errorf("left %v", left)
+		t.Errorf("%v remain", left)
 	}
 }
 
-func TestAuditNeedsItsFolder(t *testing.T) {
+func TestAuditFailsWithoutFolder(t *testing.T) {
 	err := WriteAudit(filepath.Join(t.TempDir(), "gone", "disk0"), "x", Report{})
 	if err == nil || !strings.Contains(err.Error(), "disk0.sha256") {
 		t.Errorf("error is %v", err)
 	}
 }
 
-// Without an MD5 there is no file for one.
+// Without an MD5, WriteAudit writes no MD5 file.
 func TestAuditWithoutMD5(t *testing.T) {
 	dir := t.TempDir()
 	if err := WriteAudit(filepath.Join(dir, "disk0"), "disk0.raw", Report{SHA256: "00"}); err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A record whose checksum is right counts only if its fields fit each other and the disk. Otherwise it
-// and all that follows is cut off, as after a torn write.
-func TestImpossibleRecordsAreCutOff(t *testing.T) {
+// A record with a valid checksum is accepted only if its fields are consistent with each other and the disk. Otherwise
+// Open cuts it and all later records off, as after a torn write.
+func TestInconsistentRecordsAreCutOff(t *testing.T) {
 	hashes := []Hash{testHash(0), testHash(1)}
 	for name, r := range map[string]struct {
 		kind         kind
@@ -43,26 +43,26 @@ func TestImpossibleRecordsAreCutOff(t *testing.T) {
 		if strings.HasPrefix(name, "seal") && name != "seal before the last chunk" {
 			mustAppend(t, l, testRun(9, 1))
 		}
-		want, end := held(l), l.end
+		want, end := durableChunks(l), l.end
 		b := end.appendRecord(nil, r.kind, r.first, r.count, r.hashes)
-		b = end.appendRecord(b, kindDrop, 0, 1, nil) // it is whole, and follows what is not
+		b = end.appendRecord(b, kindDrop, 0, 1, nil) // a valid record after the invalid one
 		if _, err := l.f.WriteAt(b, l.end.off); err != nil {
 			t.Fatal(err)
 		}
 		mustClose(t, l)
 		if _, err := Load(path); err == nil {
-			t.Errorf("%s: it loads", name)
+			t.Errorf("%s: Load accepts it", name)
 		}
 		l = mustOpen(t, path)
-		if got := held(l); !slices.Equal(got, want) || l.Dropped() != int64(len(b)) || l.sealed {
-			t.Errorf("%s: holds %v, want %v; %d bytes dropped of %d; sealed %v", name, got, want, l.Dropped(), len(b), l.sealed)
+		if got := durableChunks(l); !slices.Equal(got, want) || l.Dropped() != int64(len(b)) || l.sealed {
+			t.Errorf("%s: chunks %v, want %v; %d bytes dropped of %d; sealed %v", name, got, want, l.Dropped(), len(b), l.sealed)
 		}
 		mustClose(t, l)
 	}
 }
 
-// A log that has all chunks in order, but other records among or after them, is not a sealed manifest.
-func TestLogInOrderIsNotSealed(t *testing.T) {
+// A log with all chunks in order is not sealed if it has no seal, or other records between or after them.
+func TestCompleteLogWithoutSealIsNotSealed(t *testing.T) {
 	for name, write := range map[string]func(*Log) error{
 		"nothing after": func(l *Log) error { return l.Append(t.Context(), []Run{testRun(0, 10)}) },
 		"drop between": func(l *Log) error {
@@ -93,8 +93,8 @@ func TestLogInOrderIsNotSealed(t *testing.T) {
 	}
 }
 
-// A header that is cut at any byte is damage with a remedy, and the shortest and the longest headers are
-// read.
+// A header that is cut at any byte is corrupt, with a remedy. The shortest and the longest headers are
+// valid.
 func TestHeadersOfAnyLength(t *testing.T) {
 	long := strings.Repeat("x", maxName)
 	for _, info := range []Info{{}, {Size: 512}, testInfo(3), {Disk: long, Source: long, Size: 512}} {
@@ -127,8 +127,8 @@ func TestHeadersOfAnyLength(t *testing.T) {
 	}
 }
 
-// Chunks before the first and after the last are never durable, also if all of a segment are.
-func TestNoChunksOutsideTheDisk(t *testing.T) {
+// Chunks outside the disk are never durable, also if all chunks of a segment are.
+func TestChunksOutsideDiskAreNeverDurable(t *testing.T) {
 	for _, chunks := range []int64{segmentChunks - 1, segmentChunks, 2 * segmentChunks} {
 		l := mustCreate(t, filepath.Join(t.TempDir(), "m"), Info{Size: chunks * ChunkSize})
 		mustAppend(t, l, Run{Zeros: chunks})
@@ -138,7 +138,7 @@ func TestNoChunksOutsideTheDisk(t *testing.T) {
 			}
 		}
 		if !l.Has(0) || !l.Has(chunks-1) {
-			t.Errorf("a disk of %d chunks lacks its first or its last", chunks)
+			t.Errorf("a disk of %d chunks does not have its first or its last chunk", chunks)
 		}
 		for _, n := range []int64{0, -1} {
 			if err := l.Drop(3, n); !fault.Is(err, fault.Internal) {
@@ -151,11 +151,11 @@ func TestNoChunksOutsideTheDisk(t *testing.T) {
 	}
 }
 
-// The last record that fits is written and read like any other.
-func TestLastRecordThatFits(t *testing.T) {
+// The last record that fits into the file is written and read like any other.
+func TestLastRecordBelowMaximumLength(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(4))
-	l.end.off = l.chunks.start + maxRecords - (recordHead + hashLen + sumLen) // as if all that had been written
+	l.end.off = l.chunks.start + maxRecords - (recordHead + hashLen + sumLen) // simulates a file of this length
 	mustAppend(t, l, testRun(2, 1))
 	if got, ok, err := l.Hash(2); got != testHash(2) || !ok || err != nil {
 		t.Errorf("hash %v, %v, %v", got, ok, err)
@@ -163,7 +163,7 @@ func TestLastRecordThatFits(t *testing.T) {
 	wantFault(t, l.Append(t.Context(), []Run{{First: 3, Zeros: 1}}), fault.Unsupported)
 }
 
-// A run as long as one record can be is read again; so are the parts of a longer one.
+// Runs at the maximum length of a record, and longer ones, are read again after a reopen.
 func TestLongRunsAreReadAgain(t *testing.T) {
 	for _, n := range []int64{maxHashes - 1, maxHashes, maxHashes + 1} {
 		path := filepath.Join(t.TempDir(), "m")
@@ -180,12 +180,12 @@ func TestLongRunsAreReadAgain(t *testing.T) {
 		got, err := s.hashesOf([]int64{0, 1, 4095, 4096, maxHashes - 1, n, n + 1})
 		want := []Hash{ZeroHash(ChunkSize), testHash(1), testHash(4095), testHash(4096), testHash(maxHashes - 1), testHash(n), testHash(n + 1)}
 		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("%d hashes: other hashes than were appended: %v", n, err)
+			t.Errorf("%d hashes: the hashes differ from the appended ones: %v", n, err)
 		}
 	}
 }
 
-// Adjacent runs of one append that are longer than a record together are several records.
+// Adjacent runs of one append that are together longer than a record become several records.
 func TestAdjacentLongRunsAreReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, Info{Size: (maxHashes + 20) * ChunkSize})
@@ -198,8 +198,8 @@ func TestAdjacentLongRunsAreReadAgain(t *testing.T) {
 	}
 }
 
-// DropAll removes chunks anywhere with one write, neighbours with one record, and keeps all others. A
-// chunk outside the disk refuses all of it.
+// DropAll removes the chunks with one write, and neighbours with one record. It keeps all other chunks. With a
+// chunk outside the disk it fails and removes none.
 func TestDropAllRemovesEachChunk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(20))
@@ -218,20 +218,20 @@ func TestDropAllRemovesEachChunk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if records := (l.end.off - before) / (recordHead + sumLen); steps != 2 || records != 4 {
-		t.Errorf("%d steps and %d records, want one write and one sync of four", steps, records)
+		t.Errorf("%d steps and %d records, want one write and one sync of four records", steps, records)
 	}
 	want := []int64{3, 4, 6, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}
 	for range 2 {
-		if got := held(l); !slices.Equal(got, want) {
-			t.Errorf("holds %v, want %v", got, want)
+		if got := durableChunks(l); !slices.Equal(got, want) {
+			t.Errorf("chunks %v, want %v", got, want)
 		}
 		mustClose(t, l)
 		l = mustOpen(t, path)
 	}
 }
 
-// If an append fails and what it wrote cannot be cut off, the next one cuts it off first.
-func TestAppendAfterOneThatCouldNotBeUndone(t *testing.T) {
+// If an append fails and its data cannot be cut off, the next append cuts it off first.
+func TestAppendAfterAFailedUndo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(10))
 	mustAppend(t, l, testRun(0, 2))
@@ -245,7 +245,7 @@ func TestAppendAfterOneThatCouldNotBeUndone(t *testing.T) {
 	}
 	l.f = readOnly
 	if err := l.Append(t.Context(), []Run{testRun(2, 1)}); err == nil || l.Has(2) {
-		t.Errorf("written to a file that is open for reading: %v", err)
+		t.Errorf("append to a read-only file: %v", err)
 	}
 	l.f = f
 	mustClose(t, readOnly)
@@ -253,12 +253,12 @@ func TestAppendAfterOneThatCouldNotBeUndone(t *testing.T) {
 	mustAppend(t, l, testRun(4, 1))
 	mustClose(t, l)
 	l = mustOpen(t, path)
-	if got := held(l); !slices.Equal(got, []int64{0, 1, 3, 4}) || l.Dropped() != 0 {
-		t.Errorf("holds %v, %d bytes dropped", got, l.Dropped())
+	if got := durableChunks(l); !slices.Equal(got, []int64{0, 1, 3, 4}) || l.Dropped() != 0 {
+		t.Errorf("chunks %v, %d bytes dropped", got, l.Dropped())
 	}
 }
 
-// RootWith is the root of the manifest that has other hashes for some chunks, wherever they are.
+// RootWith returns the root of a manifest with other hashes for some chunks, anywhere on the disk.
 func TestRootWithOtherHashes(t *testing.T) {
 	const chunks = 2*4096 + 5
 	seal := func(l *Log) *Sealed {
@@ -282,13 +282,13 @@ func TestRootWithOtherHashes(t *testing.T) {
 	}
 }
 
-// Samples are from the newest records, the last four chunks of each.
-func TestRecentChunksAreOfTheNewestRecords(t *testing.T) {
+// Recent returns the last four chunks of each of the newest records.
+func TestRecentChunksAreFromTheNewestRecords(t *testing.T) {
 	l := mustCreate(t, filepath.Join(t.TempDir(), "m"), testInfo(1000))
 	for c := int64(0); c < 200; c += 10 {
 		mustAppend(t, l, testRun(c, 6))
 		if n := len(l.chunks.recent); n > maxRecent {
-			t.Fatalf("%d records are remembered", n)
+			t.Fatalf("%d recent records, want at most %d", n, maxRecent)
 		}
 	}
 	var want []int64
@@ -300,7 +300,7 @@ func TestRecentChunksAreOfTheNewestRecords(t *testing.T) {
 	}
 }
 
-// The error names the first bad chunk, and counts the others if there are any.
+// The error names the first bad chunk, and the number of others.
 func TestErrorOfBadChunks(t *testing.T) {
 	for n, want := range map[int64]string{1: "", 2: ", and 1 more chunks", 7: ", and 6 more chunks"} {
 		r := Report{BadChunks: n, Bad: []Bad{{Disk: "2001", Off: 3 << 20, Len: 512}}}
@@ -317,7 +317,7 @@ func TestErrorOfBadChunks(t *testing.T) {
 	}
 }
 
-// A header with an impossible length is damage, not a reason to read elsewhere.
+// A header with an impossible length is corrupt.
 func TestHeaderLengths(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	mustClose(t, mustCreate(t, path, testInfo(3)))
@@ -336,8 +336,8 @@ func TestHeaderLengths(t *testing.T) {
 	}
 }
 
-// A disk that ends with a segment is sealed with all its chunks, and no hash follows the last one.
-func TestDiskThatEndsWithASegment(t *testing.T) {
+// A disk that ends with a segment is sealed with exactly its chunks.
+func TestDiskEndingAtSegmentBoundary(t *testing.T) {
 	l := mustCreate(t, filepath.Join(t.TempDir(), "m"), Info{Size: segmentChunks * ChunkSize})
 	mustAppend(t, l, testRun(0, 1), Run{First: 1, Zeros: segmentChunks - 1})
 	mustSeal(t, l)
@@ -346,14 +346,14 @@ func TestDiskThatEndsWithASegment(t *testing.T) {
 		t.Errorf("hashes %v and %v, %v", page[0], page[1], err)
 	}
 	if err := hashes.Next(page[:2]); err != io.ErrUnexpectedEOF {
-		t.Errorf("two hashes where one is left: %v", err)
+		t.Errorf("two hashes when one remains: %v", err)
 	}
 	if err := hashes.Next(page[:1]); err != nil {
 		t.Errorf("the last hash: %v", err)
 	}
 }
 
-// Hashes in JSON are read as they were written; text of another length, or that is not hex, is refused.
+// A hash is the same after encoding and decoding as JSON. Text of another length, or that is not hexadecimal, is refused.
 func TestHashesInJSON(t *testing.T) {
 	text, err := json.Marshal(Bad{Disk: "2001", Off: 1 << 20, Len: 512, Want: testHash(1), Got: testHash(2)})
 	if err != nil {
@@ -361,7 +361,7 @@ func TestHashesInJSON(t *testing.T) {
 	}
 	var b Bad
 	if err := json.Unmarshal(text, &b); err != nil || b.Want != testHash(1) || b.Got != testHash(2) || b.Chunk() != 1 {
-		t.Errorf("%s is read as %v, %v", text, b, err)
+		t.Errorf("%s is decoded as %v, %v", text, b, err)
 	}
 	good := testHash(1).String()
 	for _, bad := range []string{"", good[:62], good + "00", "g" + good[1:]} {

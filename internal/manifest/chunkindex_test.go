@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// A safe of several segments says what a plain list of places would, however the records
-// come: long and short, over each other, until segments are spelled out, and joined again.
-func TestSafeAgainstAList(t *testing.T) {
+// A chunkIndex of several segments has the same content as a plain list of places after random records: long and
+// short, overlapping, until segments list each chunk, and until their runs are joined again.
+func TestChunkIndexAgainstAList(t *testing.T) {
 	for _, shape := range []struct{ most, records int }{{3, 9000}, {200, 3000}, {3 * segmentChunks, 400}} {
 		t.Run(fmt.Sprintf("up to %d chunks", shape.most), func(t *testing.T) {
 			const chunks = 3*segmentChunks + 77
@@ -19,21 +19,21 @@ func TestSafeAgainstAList(t *testing.T) {
 				r.count = uint32(1 + rng.IntN(min(shape.most, chunks-int(r.first))))
 				off += int64(r.count) * hashLen
 				s.applyRecord(r)
-				note(list, r)
+				applyToList(list, r)
 				if i%(shape.records/20) == 0 {
-					compareSafe(t, s, list)
+					compareIndex(t, s, list)
 				}
 			}
 			all := record{kind: kindZeros, count: chunks}
 			s.applyRecord(all)
-			note(list, all)
-			compareSafe(t, s, list)
+			applyToList(list, all)
+			compareIndex(t, s, list)
 		})
 	}
 }
 
-// note is what apply does, on a list.
-func note(list []uint32, r record) {
+// applyToList applies a record to a list of places, like applyRecord.
+func applyToList(list []uint32, r record) {
 	for i := range r.count {
 		switch r.kind {
 		case kindHashes:
@@ -46,7 +46,7 @@ func note(list []uint32, r record) {
 	}
 }
 
-func compareSafe(t *testing.T, s *chunkIndex, list []uint32) {
+func compareIndex(t *testing.T, s *chunkIndex, list []uint32) {
 	t.Helper()
 	missing := int64(0)
 	for c, want := range list {
@@ -56,7 +56,7 @@ func compareSafe(t *testing.T, s *chunkIndex, list []uint32) {
 		}
 		for i := range n {
 			if list[c+int(i)] != placeAfter(want, i) {
-				t.Fatalf("%d chunks from %d are said to continue, but the one after %d does not", n, c, i)
+				t.Fatalf("piece of %d chunks from %d: the chunk after %d does not continue it", n, c, i)
 			}
 		}
 		if want == noPlace {
@@ -64,7 +64,7 @@ func compareSafe(t *testing.T, s *chunkIndex, list []uint32) {
 			continue
 		}
 		if r := s.runAt(uint32(c)); c%97 == 0 && r.end() < s.chunks && r.count < maxHashes && list[r.end()] == placeAfter(want, r.count) {
-			t.Fatalf("the run from %d ends at %d, where it goes on", c, r.end())
+			t.Fatalf("the run from %d ends at %d, but the next chunk continues it", c, r.end())
 		}
 	}
 	if s.missing != missing {
@@ -72,8 +72,8 @@ func compareSafe(t *testing.T, s *chunkIndex, list []uint32) {
 	}
 }
 
-// What stands in the package comment.
-func TestSafeIsSmallWhereRunsAreLong(t *testing.T) {
+// The index of a disk with long runs is as small as the package comment promises.
+func TestChunkIndexIsSmallForLongRuns(t *testing.T) {
 	const chunks = 62 << 20 // 62 TiB
 	s := newChunkIndex(0, chunks)
 	for c := uint32(0); c < chunks; c += 1600 {
@@ -83,11 +83,11 @@ func TestSafeIsSmallWhereRunsAreLong(t *testing.T) {
 	pieces := 0
 	for _, seg := range s.segments {
 		if seg.places != nil {
-			t.Fatal("a segment was spelled out")
+			t.Fatal("a segment lists each chunk")
 		}
 		pieces += len(seg.pieces)
 	}
 	if most := len(s.segments) * 7; pieces > most {
-		t.Errorf("%d pieces, want %d at most", pieces, most)
+		t.Errorf("%d pieces, want at most %d", pieces, most)
 	}
 }

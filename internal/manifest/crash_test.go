@@ -17,32 +17,32 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// A history is a small log and what was held when each of its records was whole.
-type history struct {
-	bytes []byte
-	ends  []int64   // ends[0] is the header's, ends[i] that of record i
-	held  [][]int64 // what a log cut there must hold
+// A logHistory is a small log with the durable chunks after each of its records.
+type logHistory struct {
+	bytes   []byte    // content of the log
+	ends    []int64   // end of the header, then the ends of the records
+	durable [][]int64 // durable chunks of a log that is cut at that end
 }
 
-func makeHistory(t *testing.T) history {
+func makeHistory(t *testing.T) logHistory {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(20))
-	h := history{ends: []int64{l.end.off}, held: [][]int64{nil}}
-	note := func() {
+	h := logHistory{ends: []int64{l.end.off}, durable: [][]int64{nil}}
+	record := func() {
 		h.ends = append(h.ends, l.end.off)
-		h.held = append(h.held, held(l))
+		h.durable = append(h.durable, durableChunks(l))
 	}
 	for _, r := range []Run{testRun(3, 2), {First: 8, Zeros: 9}, testRun(0, 1)} {
 		mustAppend(t, l, r)
-		note()
+		record()
 	}
 	if err := l.Drop(4, 6); err != nil {
 		t.Fatal(err)
 	}
-	note()
+	record()
 	mustAppend(t, l, testRun(4, 1))
-	note()
+	record()
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -51,8 +51,8 @@ func makeHistory(t *testing.T) history {
 	return h
 }
 
-// whole returns how many records lie before byte n, -1 if not even the header does.
-func (h history) whole(n int64) int {
+// completeRecords returns the number of complete records before byte n, or -1 if the header is incomplete.
+func (h logHistory) completeRecords(n int64) int {
 	i, found := slices.BinarySearch(h.ends, n)
 	if found {
 		return i
@@ -60,9 +60,9 @@ func (h history) whole(n int64) int {
 	return i - 1
 }
 
-// check opens a file of these bytes. It must hold what the first n records say; n = -1
+// checkLog opens a file with the given content. It must have the durable chunks after the first n records. n = -1
 // means that the header is damaged.
-func (h history) check(t *testing.T, path string, bytes []byte, n int, what string) {
+func (h logHistory) checkLog(t *testing.T, path string, bytes []byte, n int, what string) {
 	t.Helper()
 	if err := os.WriteFile(path, bytes, 0o644); err != nil {
 		t.Fatal(err)
@@ -78,16 +78,16 @@ func (h history) check(t *testing.T, path string, bytes []byte, n int, what stri
 		t.Fatalf("%s: %v", what, err)
 	}
 	defer l.Close()
-	if got := held(l); !slices.Equal(got, h.held[n]) {
-		t.Fatalf("%s: holds %v, want %v", what, got, h.held[n])
+	if got := durableChunks(l); !slices.Equal(got, h.durable[n]) {
+		t.Fatalf("%s: chunks %v, want %v", what, got, h.durable[n])
 	}
 	if want := int64(len(bytes)) - h.ends[n]; l.Dropped() != want {
 		t.Fatalf("%s: dropped %d bytes, want %d", what, l.Dropped(), want)
 	}
 }
 
-// checkUsable appends to what check opened, which holds n records.
-func (h history) checkUsable(t *testing.T, path string, n int, what string) {
+// checkAppend appends to the file of checkLog, which has n records.
+func (h logHistory) checkAppend(t *testing.T, path string, n int, what string) {
 	t.Helper()
 	if n < 0 {
 		return
@@ -95,14 +95,14 @@ func (h history) checkUsable(t *testing.T, path string, n int, what string) {
 	l := mustOpen(t, path)
 	mustAppend(t, l, testRun(19, 1))
 	mustClose(t, l)
-	if l = mustOpen(t, path); !slices.Equal(held(l), append(slices.Clone(h.held[n]), 19)) || l.Dropped() != 0 {
-		t.Fatalf("%s: after an append it holds %v", what, held(l))
+	if l = mustOpen(t, path); !slices.Equal(durableChunks(l), append(slices.Clone(h.durable[n]), 19)) || l.Dropped() != 0 {
+		t.Fatalf("%s: chunks after an append: %v", what, durableChunks(l))
 	}
 	mustClose(t, l)
 }
 
-// alike is how many bytes a and b begin with in common: what was cut off may come again by chance.
-func alike(a, b []byte) (n int) {
+// commonPrefix returns the length of the common prefix of a and b. A random tail may begin with the truncated bytes.
+func commonPrefix(a, b []byte) (n int) {
 	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++
 	}
@@ -121,13 +121,13 @@ func TestTornAtEveryByte(t *testing.T) {
 		garbage[i] = byte(rnd.Uint32())
 	}
 	for n := range len(h.bytes) + 1 {
-		cut, whole := slices.Clip(h.bytes[:n]), h.whole(int64(n))
-		h.check(t, path, cut, whole, fmt.Sprintf("cut at %d", n))
+		cut, whole := slices.Clip(h.bytes[:n]), h.completeRecords(int64(n))
+		h.checkLog(t, path, cut, whole, fmt.Sprintf("cut at %d", n))
 		for what, tail := range map[string][]byte{"garbage": garbage, "zeros": make([]byte, 100)} {
 			what = fmt.Sprintf("%s after %d", what, n)
-			whole := h.whole(int64(n + alike(h.bytes[n:], tail)))
-			h.check(t, path, append(cut, tail...), whole, what)
-			h.checkUsable(t, path, whole, what)
+			whole := h.completeRecords(int64(n + commonPrefix(h.bytes[n:], tail)))
+			h.checkLog(t, path, append(cut, tail...), whole, what)
+			h.checkAppend(t, path, whole, what)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 		}
 		b := slices.Clone(h.bytes)
 		b[bit/8] ^= 1 << (bit % 8)
-		h.check(t, path, b, h.whole(int64(bit/8)), fmt.Sprintf("bit %d flipped", bit))
+		h.checkLog(t, path, b, h.completeRecords(int64(bit/8)), fmt.Sprintf("bit %d flipped", bit))
 	}
 }
 
@@ -181,7 +181,7 @@ func TestEveryFlippedBitOfASealedFileIsFound(t *testing.T) {
 		}
 		want := fault.Corrupt
 		if slices.Contains(ends, int64(n)) {
-			want = fault.Conflict // a log that was never sealed looks like this
+			want = fault.Conflict // the error of a log that was never sealed
 		}
 		if _, err := Load(path); !fault.Is(err, want) {
 			t.Fatalf("cut at %d: %v, want %v", n, err, want)
@@ -189,8 +189,8 @@ func TestEveryFlippedBitOfASealedFileIsFound(t *testing.T) {
 	}
 }
 
-// A record of a later decamp must stop this one, not be taken for a torn tail and cut.
-func TestWhatANewerDecampWroteIsLeftAlone(t *testing.T) {
+// A record of a newer decamp is an error, and is not cut off as a torn tail.
+func TestRecordsOfANewerDecampAreKept(t *testing.T) {
 	head, tl := header{info: testInfo(3)}.encodeHeader()
 	newer := slices.Clone(head)
 	le.PutUint32(newer[8:], version+1)
@@ -213,7 +213,7 @@ func TestWhatANewerDecampWroteIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A medium that cannot be read is not a torn tail: nothing may be cut off.
+// A read error is reported, and not treated as a torn tail.
 func TestReadErrorIsNotATornTail(t *testing.T) {
 	h := makeHistory(t)
 	bad := errors.New("medium error")
@@ -232,7 +232,7 @@ func TestReadErrorIsNotATornTail(t *testing.T) {
 	}
 }
 
-// brokenFile gives its bytes and then an error.
+// brokenFile returns its bytes and then an error.
 type brokenFile struct {
 	bytes []byte
 	err   error
@@ -246,8 +246,8 @@ func (b brokenFile) ReadAt(p []byte, off int64) (int, error) {
 	}
 }
 
-// At each step of Seal the folder is copied as a crash would leave it. Whatever was left
-// must open, hold everything, and seal to the same root.
+// The test copies the folder at each step of Seal, as a crash would leave it. Each copy must open with all chunks, and
+// seal to the same root.
 func TestCrashWhileSealing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m")
@@ -267,14 +267,14 @@ func TestCrashWhileSealing(t *testing.T) {
 			t.Fatalf("before %s: %d chunks lost", step, l.Missing())
 		}
 		if mustSeal(t, l) != root || mustLoad(t, crashed).Root() != root {
-			t.Fatalf("before %s: another root", step)
+			t.Fatalf("before %s: the root differs", step)
 		}
 		if left, _ := os.ReadDir(crashes[step]); len(left) != 1 {
-			t.Fatalf("before %s: left %v", step, left)
+			t.Fatalf("before %s: files %v, want one", step, left)
 		}
 	}
 	if len(crashes) != 5 {
-		t.Fatalf("steps are %v", crashes)
+		t.Fatalf("steps %v, want 5", crashes)
 	}
 }
 
@@ -284,7 +284,7 @@ func TestFailedSealCanBeRepeated(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "m")
 		l := mustCreate(t, path, testInfo(5))
 		mustAppend(t, l, testRun(3, 2), testRun(0, 3))
-		bad := errors.New("no such luck")
+		bad := errors.New("failed")
 		l.step = func(name string) error {
 			if name == step {
 				return bad
@@ -295,16 +295,16 @@ func TestFailedSealCanBeRepeated(t *testing.T) {
 			t.Fatalf("%s: %v", step, err)
 		}
 		if _, err := os.Stat(path + ".new"); err == nil {
-			t.Fatalf("%s: the new file was left", step)
+			t.Fatalf("%s: the new file remains", step)
 		}
 		l.step = func(string) error { return nil }
 		if root := mustSeal(t, l); mustLoad(t, path).Root() != root {
-			t.Fatalf("%s: another root", step)
+			t.Fatalf("%s: the root differs", step)
 		}
 	}
 }
 
-// Without the folder's sync a power cut could bring the log back: its failure is told.
+// Seal reports a failed sync of the folder, because a power failure could then restore the unsealed log.
 func TestSealSyncsTheFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "vm")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -322,8 +322,8 @@ func TestSealSyncsTheFolder(t *testing.T) {
 	wantFault(t, err, fault.NotFound)
 }
 
-// After a failed sync nobody knows what is on the medium, so the append does not count.
-func TestFailedSyncDoesNotCount(t *testing.T) {
+// After a failed sync the content of the medium is unknown, so the append does not count.
+func TestAppendWithFailedSyncDoesNotCount(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(10))
 	bad := errors.New("medium error")
@@ -339,12 +339,12 @@ func TestFailedSyncDoesNotCount(t *testing.T) {
 	l.step = func(string) error { return nil }
 	mustAppend(t, l, testRun(7, 1))
 	mustClose(t, l)
-	if l = mustOpen(t, path); !slices.Equal(held(l), []int64{7}) {
-		t.Fatalf("holds %v", held(l))
+	if l = mustOpen(t, path); !slices.Equal(durableChunks(l), []int64{7}) {
+		t.Fatalf("chunks %v, want 7 only", durableChunks(l))
 	}
 }
 
-// childEnv makes the test binary append to the manifest named in it until it is killed.
+// childEnv names a manifest. With it, the test binary appends to the manifest until it is killed.
 const childEnv = "DECAMP_MANIFEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -355,7 +355,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// appendForEver appends two runs at a time and then says which chunk comes next.
+// appendForEver appends two runs at a time, and prints the next chunk after each append.
 func appendForEver(path string) error {
 	l, err := Open(path)
 	if err != nil {
@@ -374,8 +374,8 @@ func appendForEver(path string) error {
 	return errors.New("was not killed")
 }
 
-// runAndKill lets a child acknowledge n appends, kills it there and then, and returns the
-// first chunk it did not acknowledge, or -1.
+// runAndKill starts a child, kills it after n+1 acknowledged appends, and returns the
+// first chunk that it did not acknowledge, or -1.
 func runAndKill(t *testing.T, path string, n int) int64 {
 	t.Helper()
 	exe, err := os.Executable()
@@ -397,7 +397,7 @@ func runAndKill(t *testing.T, path string, n int) int64 {
 		if acked, err = strconv.ParseInt(lines.Text(), 10, 64); err != nil {
 			t.Fatal(err)
 		}
-		if i == n { // and drain what it said before it died
+		if i == n { // the loop then reads the remaining output
 			if err := child.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
@@ -419,10 +419,10 @@ func TestKilledWhileAppending(t *testing.T) {
 		l := mustOpen(t, path)
 		have := info.Chunks() - l.Missing()
 		if have < acked || !l.Has(acked-1) {
-			t.Fatalf("%d chunks were acknowledged, %d are held", acked, have)
+			t.Fatalf("%d chunks were acknowledged, %d are durable", acked, have)
 		}
-		if n := int64(len(held(l))); n != have || l.Has(have) {
-			t.Fatal("chunks are held that were never appended")
+		if n := int64(len(durableChunks(l))); n != have || l.Has(have) {
+			t.Fatal("chunks are durable that were never appended")
 		}
 		mustClose(t, l)
 	}

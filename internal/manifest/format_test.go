@@ -15,8 +15,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// record makes TestRecordedManifestsLoad write the files of this version that are not
-// there yet. Recorded files are never written again: they are what users have.
+// recordFlag makes TestRecordedManifestsLoad write the missing files of this version. Existing files are never
+// overwritten, because users have manifests of every version.
 var recordFlag = flag.Bool("record", false, "record the manifests of this version in testdata")
 
 func crcOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
@@ -42,9 +42,9 @@ func TestRecordedManifestsLoad(t *testing.T) {
 			t.Errorf("chunk %d has hash %v, want %v", c, h, want)
 		}
 	}
-	l := mustOpen(t, copyOf(t, open))
-	if got := held(l); !slices.Equal(got, []int64{0, 1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}) {
-		t.Errorf("open manifest holds %v", got)
+	l := mustOpen(t, tempCopy(t, open))
+	if got := durableChunks(l); !slices.Equal(got, []int64{0, 1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}) {
+		t.Errorf("chunks of the open manifest: %v", got)
 	}
 	mustAppend(t, l, testRun(7, 3))
 	if root := mustSeal(t, l); root.String() != recordedRoot {
@@ -60,13 +60,13 @@ func recordManifests(t *testing.T, open, sealed string) {
 	if err := l.Drop(7, 2); err != nil {
 		t.Fatal(err)
 	}
-	keep(t, l.path, open)
+	copyIfMissing(t, l.path, open)
 	mustAppend(t, l, testRun(7, 3))
 	mustSeal(t, l)
-	keep(t, l.path, sealed)
+	copyIfMissing(t, l.path, sealed)
 }
 
-func keep(t *testing.T, from, to string) {
+func copyIfMissing(t *testing.T, from, to string) {
 	t.Helper()
 	if _, err := os.Stat(to); err == nil {
 		return
@@ -80,14 +80,14 @@ func keep(t *testing.T, from, to string) {
 	}
 }
 
-func copyOf(t *testing.T, path string) string {
+func tempCopy(t *testing.T, path string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "m")
-	keep(t, path, to)
+	copyIfMissing(t, path, to)
 	return to
 }
 
-// The layout in docs/formats/manifest.md, byte for byte.
+// The bytes of a header and a record are as documented in docs/formats/manifest.md.
 func TestLayoutIsAsDocumented(t *testing.T) {
 	b, tl := header{id: 0x0807060504030201, info: Info{Disk: "d", Size: 3 << 20, Source: "src"}}.encodeHeader()
 	want := []byte("DECAMPMF" + "\x01\x00\x00\x00" + "\x30\x00\x00\x00" + "\x01\x02\x03\x04\x05\x06\x07\x08" +
@@ -107,22 +107,22 @@ func TestLayoutIsAsDocumented(t *testing.T) {
 	}
 }
 
-// 6 TiB: zeros cost one record, and a record in memory is 24 bytes.
-func TestLargeDiskStaysSmall(t *testing.T) {
+// A disk with 6 TiB of zeros has a small manifest, and a record takes 24 bytes of memory.
+func TestManifestOfLargeDiskIsSmall(t *testing.T) {
 	if n := unsafe.Sizeof(record{}); n != 24 {
-		t.Errorf("a record takes %d bytes of memory", n)
+		t.Errorf("a record takes %d bytes of memory, want 24", n)
 	}
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, Info{Size: 6 << 40})
 	mustAppend(t, l, Run{Zeros: 3 << 20}, Run{First: 3 << 20, Zeros: 3 << 20})
 	mustSeal(t, l)
 	if st, _ := os.Stat(path); st.Size() > 200 {
-		t.Errorf("6 TiB of zeros take %d bytes", st.Size())
+		t.Errorf("6 TiB of zeros take %d bytes, want at most 200", st.Size())
 	}
 	mustLoad(t, path)
 }
 
-func seeds(f *testing.F) {
+func addSeeds(f *testing.F) {
 	for _, name := range []string{"v1-open.manifest", "v1-sealed.manifest"} {
 		b, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {
@@ -137,8 +137,8 @@ func seeds(f *testing.F) {
 	f.Add(tooLarge)
 }
 
-// forge makes the checksums of b right, so that fuzzing gets behind them.
-func forge(b []byte) []byte {
+// fixChecksums returns b with valid checksums, so that fuzzing reaches the code behind them.
+func fixChecksums(b []byte) []byte {
 	b = slices.Clone(b)
 	if len(b) < fixedHead+sumLen {
 		return b
@@ -161,18 +161,18 @@ func forge(b []byte) []byte {
 	return b
 }
 
-// FuzzOpen opens any bytes: what opens can be opened again, with the same content.
+// FuzzOpen opens arbitrary bytes. A file that opens can be opened again with the same content.
 func FuzzOpen(f *testing.F) {
-	seeds(f)
+	addSeeds(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, b := range [][]byte{b, forge(b)} {
+		for _, b := range [][]byte{b, fixChecksums(b)} {
 			path := filepath.Join(t.TempDir(), "m")
 			if err := os.WriteFile(path, b, 0o644); err != nil {
 				t.Fatal(err)
 			}
 			l, err := Open(path)
 			if err != nil {
-				wantForeign(t, err)
+				checkForeignError(t, err)
 				continue
 			}
 			missing := l.Missing()
@@ -185,18 +185,18 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// FuzzLoad loads any bytes: what loads has a hash for each chunk, and its root.
+// FuzzLoad loads arbitrary bytes. A file that loads can also be opened, and seals to the same root.
 func FuzzLoad(f *testing.F) {
-	seeds(f)
+	addSeeds(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, b := range [][]byte{b, forge(b)} {
+		for _, b := range [][]byte{b, fixChecksums(b)} {
 			path := filepath.Join(t.TempDir(), "m")
 			if err := os.WriteFile(path, b, 0o644); err != nil {
 				t.Fatal(err)
 			}
 			s, err := Load(path)
 			if err != nil {
-				wantForeign(t, err)
+				checkForeignError(t, err)
 				continue
 			}
 			l := mustOpen(t, path)
@@ -209,11 +209,11 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// wantForeign accepts the errors that foreign bytes may cause, each with a remedy.
-func wantForeign(t *testing.T, err error) {
+// checkForeignError checks that the error of an invalid file has a remedy and is not an internal one.
+func checkForeignError(t *testing.T, err error) {
 	t.Helper()
 	var e *fault.Error
 	if !errors.As(err, &e) || e.Kind == fault.Internal || fault.HintOf(err) == "" {
-		t.Fatalf("foreign bytes are blamed on us, or have no remedy: %v", err)
+		t.Fatalf("the error is internal or has no remedy: %v", err)
 	}
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// aloneEnv names the test that a process was started for.
+// aloneEnv contains the name of the test that the process was started for.
 const aloneEnv = "MANIFEST_TEST_ALONE"
 
-// alone runs the test again in a process of its own, so that what it does to its process
-// does not hit what package testing writes there. It returns true in that process, and false
-// where the test began and is already over.
-func alone(t *testing.T) bool {
+// runsAlone runs the test again in a separate process, because the limits of the test would affect the output of
+// package testing. It returns true in that process. In the first process it returns false, and the test is
+// complete.
+func runsAlone(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(aloneEnv) == t.Name() {
 		return true
@@ -33,9 +33,9 @@ func alone(t *testing.T) bool {
 	return false
 }
 
-// limitFiles makes every write beyond byte n of a file fail in this process, as a full
-// disk would: the part that fits is written. It returns a func that lifts the limit.
-func limitFiles(t *testing.T, n uint64) (lift func()) {
+// limitFileSize limits files to n bytes in this process. Like a full
+// disk, it lets a write beyond the limit write only the part that fits. It returns a func that removes the limit.
+func limitFileSize(t *testing.T, n uint64) (lift func()) {
 	t.Helper()
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
@@ -52,14 +52,14 @@ func limitFiles(t *testing.T, n uint64) (lift func()) {
 }
 
 func TestFullDiskLeavesTheLogUsable(t *testing.T) {
-	if !alone(t) {
+	if !runsAlone(t) {
 		return
 	}
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(100))
 	mustAppend(t, l, testRun(0, 10))
 	end := l.end.off
-	lift := limitFiles(t, uint64(end)+50)
+	lift := limitFileSize(t, uint64(end)+50)
 	err := l.Append(context.Background(), []Run{testRun(10, 10)})
 	_, sealErr := Create(path+"2", Info{Source: string(make([]byte, end+50))})
 	lift()
@@ -79,18 +79,18 @@ func TestFullDiskLeavesTheLogUsable(t *testing.T) {
 }
 
 func TestFullDiskWhileSealing(t *testing.T) {
-	if !alone(t) {
+	if !runsAlone(t) {
 		return
 	}
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(100))
 	mustAppend(t, l, testRun(0, 100))
-	lift := limitFiles(t, 1000)
+	lift := limitFileSize(t, 1000)
 	_, err := l.Seal(context.Background())
 	lift()
 	wantFault(t, err, fault.Full)
 	if _, err := os.Stat(path + ".new"); err == nil {
-		t.Fatal("the part that was written was left")
+		t.Fatal("the incomplete file remains")
 	}
 	mustSeal(t, l)
 }

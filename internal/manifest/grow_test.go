@@ -11,19 +11,19 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// growSteps are those of a Grow whose last chunk is short and safe.
+// growSteps are the steps of a Grow of a disk whose last chunk is short and durable.
 var growSteps = []string{"append", "sync append", "create", "write", "sync", "rename", "sync folder"}
 
-// partial is a log of 50 chunks, the last of them short, of which some are safe.
-func partial(t *testing.T, path string) *Log {
+// createPartialLog creates a log of 50 chunks. The last one is short, and some chunks are durable.
+func createPartialLog(t *testing.T, path string) *Log {
 	t.Helper()
 	l := mustCreate(t, path, testInfo(50))
 	mustAppend(t, l, testRun(40, 10), Run{First: 20, Zeros: 5}, testRun(0, 10))
 	return l
 }
 
-// What partial holds, once its short chunk is not what it was.
-func partialHeld() (chunks []int64) {
+// partialChunks returns the durable chunks of that log after its short last chunk has grown.
+func partialChunks() (chunks []int64) {
 	for c := range int64(49) {
 		if c < 10 || c >= 20 && c < 25 || c >= 40 {
 			chunks = append(chunks, c)
@@ -32,12 +32,12 @@ func partialHeld() (chunks []int64) {
 	return chunks
 }
 
-// At each step of Grow the folder is copied as a crash would leave it: what was left is the log
-// of the old size or of the new one, holds nothing but what was safe, and can be grown.
+// The test copies the folder at each step of Grow, as a crash would leave it. Each copy has the old or the new size
+// and only chunks that were durable before. It can be grown.
 func TestCrashWhileGrowing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m")
-	l := partial(t, path)
+	l := createPartialLog(t, path)
 	was, grown := l.Info(), testInfo(70)
 	crashes := map[string]string{}
 	l.step = func(name string) error {
@@ -54,10 +54,10 @@ func TestCrashWhileGrowing(t *testing.T) {
 		crashed := filepath.Join(crashes[step], "m")
 		l := mustOpen(t, crashed)
 		if info := l.Info(); info != was && info != grown {
-			t.Fatalf("before %s: it is of %+v", step, info)
+			t.Fatalf("before %s: info %+v", step, info)
 		}
-		if got := held(l); !slices.Equal(got, partialHeld()) && !slices.Equal(got, append(partialHeld(), 49)) {
-			t.Fatalf("before %s: holds %v", step, got)
+		if got := durableChunks(l); !slices.Equal(got, partialChunks()) && !slices.Equal(got, append(partialChunks(), 49)) {
+			t.Fatalf("before %s: chunks %v", step, got)
 		}
 		if err := l.Grow(t.Context(), grown.Size); err != nil {
 			t.Fatal(err)
@@ -65,19 +65,19 @@ func TestCrashWhileGrowing(t *testing.T) {
 		mustClose(t, l)
 		checkGrown(t, crashed, grown)
 		if left, _ := os.ReadDir(crashes[step]); len(left) != 1 {
-			t.Fatalf("before %s: left %v", step, left)
+			t.Fatalf("before %s: files %v, want one", step, left)
 		}
 	}
 }
 
-// checkGrown looks at what partial became, and completes it.
+// checkGrown checks a grown log of createPartialLog, and completes and seals it.
 func checkGrown(t *testing.T, path string, info Info) {
 	t.Helper()
 	l := mustOpen(t, path)
-	if got := held(l); l.Info() != info || !slices.Equal(got, partialHeld()) {
-		t.Fatalf("of %+v, holds %v", l.Info(), got)
+	if got := durableChunks(l); l.Info() != info || !slices.Equal(got, partialChunks()) {
+		t.Fatalf("info %+v, chunks %v", l.Info(), got)
 	}
-	for _, c := range partialHeld() {
+	for _, c := range partialChunks() {
 		want := testHash(c)
 		if c >= 20 && c < 25 {
 			want = ZeroHash(ChunkSize)
@@ -101,8 +101,8 @@ func checkGrown(t *testing.T, path string, info Info) {
 func TestFailedGrowCanBeRepeated(t *testing.T) {
 	for _, step := range growSteps {
 		path := filepath.Join(t.TempDir(), "m")
-		l := partial(t, path)
-		bad := errors.New("no such luck")
+		l := createPartialLog(t, path)
+		bad := errors.New("failed")
 		l.step = func(name string) error {
 			if name == step {
 				return bad
@@ -113,7 +113,7 @@ func TestFailedGrowCanBeRepeated(t *testing.T) {
 			t.Fatalf("%s: %v", step, err)
 		}
 		if _, err := os.Stat(path + ".new"); err == nil {
-			t.Fatalf("%s: the new file was left", step)
+			t.Fatalf("%s: the new file remains", step)
 		}
 		l.step = func(string) error { return nil }
 		if err := l.Grow(t.Context(), testInfo(70).Size); err != nil {
@@ -124,7 +124,7 @@ func TestFailedGrowCanBeRepeated(t *testing.T) {
 	}
 }
 
-// A sealed manifest that grows is an open one: it lacks what was added.
+// A sealed manifest that grows becomes an open one, without the new chunks.
 func TestGrownManifestIsNotSealed(t *testing.T) {
 	for _, size := range []int64{9 * ChunkSize, 9*ChunkSize - 512} {
 		path := filepath.Join(t.TempDir(), "m")
@@ -135,7 +135,7 @@ func TestGrownManifestIsNotSealed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Load(path); !fault.Is(err, fault.Conflict) {
-			t.Errorf("it loads: %v", err)
+			t.Errorf("Load of the grown manifest: %v", err)
 		}
 		want := int64(3)
 		if size%ChunkSize > 0 {
@@ -149,7 +149,7 @@ func TestGrownManifestIsNotSealed(t *testing.T) {
 
 func TestGrowRefuses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
-	l := partial(t, path)
+	l := createPartialLog(t, path)
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestGrowRefuses(t *testing.T) {
 		}
 	}
 	if err := l.Grow(t.Context(), l.Info().Size); err != nil {
-		t.Errorf("to the size it has: %v", err)
+		t.Errorf("to its current size: %v", err)
 	}
 	if after, _ := os.ReadFile(path); !slices.Equal(after, before) {
 		t.Error("the file was changed")
@@ -171,14 +171,14 @@ func TestFullDiskWhileGrowing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, Info{Disk: "2001", Size: 100 * ChunkSize})
 	mustAppend(t, l, testRun(0, 100))
-	lift := limitFiles(t, 1000)
+	lift := limitFileSize(t, 1000)
 	err := l.Grow(t.Context(), 200*ChunkSize)
 	lift()
 	if wantFault(t, err, fault.Full); fault.HintOf(err) == "" || l.Chunks() != 100 {
 		t.Errorf("remedy %q, %d chunks", fault.HintOf(err), l.Chunks())
 	}
 	if _, err := os.Stat(path + ".new"); err == nil {
-		t.Error("the part that was written was left")
+		t.Error("the incomplete file remains")
 	}
 	if err := l.Grow(t.Context(), 200*ChunkSize); err != nil || l.Missing() != 100 {
 		t.Fatalf("%d missing, %v", l.Missing(), err)

@@ -16,12 +16,12 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// testInfo is a disk of n chunks, the last of them short.
+// testInfo returns the info of a disk of n chunks, the last of them short.
 func testInfo(n int64) Info {
 	return Info{Disk: "2001", Size: n*ChunkSize - 512, Source: "esxi://esx1/vm-42/2001"}
 }
 
-// testHash is what the tests say chunk n hashes to.
+// testHash returns the hash of chunk n in the tests.
 func testHash(n int64) Hash { return HashOf(le.AppendUint64(nil, uint64(n))) }
 
 func testRun(first, n int64) Run {
@@ -38,7 +38,7 @@ func mustCreate(t *testing.T, path string, info Info) *Log {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() }) // a second Close only errs
+	t.Cleanup(func() { l.Close() }) // a second Close only returns an error
 	return l
 }
 
@@ -98,8 +98,8 @@ func hashesOf(t *testing.T, s *Sealed, n int64) []Hash {
 	return all
 }
 
-// held lists the chunks a log has.
-func held(l *Log) (chunks []int64) {
+// durableChunks returns the durable chunks of a log.
+func durableChunks(l *Log) (chunks []int64) {
 	for c := range l.Chunks() {
 		if l.Has(c) {
 			chunks = append(chunks, c)
@@ -124,11 +124,11 @@ func TestZeroHashIsTheHashOfZeros(t *testing.T) {
 	// The official BLAKE3 test vector for empty input.
 	const empty = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
 	if got := HashOf(nil).String(); got != empty {
-		t.Errorf("BLAKE3 of nothing is %s", got)
+		t.Errorf("BLAKE3 of empty input is %s, want %s", got, empty)
 	}
 }
 
-func TestLogRemembersWhatWasAppended(t *testing.T) {
+func TestLogKeepsAppendedChunks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.manifest")
 	l := mustCreate(t, path, testInfo(100))
 	mustAppend(t, l, testRun(7, 3), Run{First: 90, Zeros: 10}, testRun(0, 2))
@@ -136,8 +136,8 @@ func TestLogRemembersWhatWasAppended(t *testing.T) {
 	check := func(l *Log) {
 		t.Helper()
 		want := []int64{0, 1, 7, 8, 9, 50, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99}
-		if got := held(l); !slices.Equal(got, want) || l.Missing() != 84 || l.Complete() {
-			t.Fatalf("held %v, %d missing", got, l.Missing())
+		if got := durableChunks(l); !slices.Equal(got, want) || l.Missing() != 84 || l.Complete() {
+			t.Fatalf("chunks %v, %d missing", got, l.Missing())
 		}
 		if l.Info() != testInfo(100) || l.Chunks() != 100 || l.Dropped() != 0 {
 			t.Fatalf("info %+v, %d chunks, %d dropped", l.Info(), l.Chunks(), l.Dropped())
@@ -162,11 +162,11 @@ func TestDropMakesChunksMissingDurably(t *testing.T) {
 	mustClose(t, l)
 	l = mustOpen(t, path)
 	if l.Missing() != 65 || l.Has(63) || !l.Has(64) || l.Has(65) || l.Has(128) || !l.Has(129) || !l.Has(62) {
-		t.Fatalf("%d missing, held %v", l.Missing(), held(l))
+		t.Fatalf("%d missing, chunks %v", l.Missing(), durableChunks(l))
 	}
 }
 
-func TestSealedHashesAreInChunkOrderAndLatestWins(t *testing.T) {
+func TestSealedHashesAreLatestInChunkOrder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(40))
 	wrong := Run{First: 10, Hashes: make([]Hash, 12)}
@@ -185,7 +185,7 @@ func TestSealedHashesAreInChunkOrderAndLatestWins(t *testing.T) {
 		}
 	}
 	if got := hashesOf(t, s, 7); !reflect.DeepEqual(got, want) {
-		t.Fatal("hashes differ from what was appended last")
+		t.Fatal("the hashes differ from the last appended ones")
 	}
 	if s.Root() != root || s.Info() != testInfo(40) {
 		t.Fatalf("root %v, info %+v", s.Root(), s.Info())
@@ -218,7 +218,7 @@ func TestRootDependsOnContentOnly(t *testing.T) {
 	}
 }
 
-func TestSealIsIdempotentAndNeedsEverything(t *testing.T) {
+func TestSealIsIdempotentAndRequiresAllChunks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(9))
 	mustAppend(t, l, testRun(0, 8))
@@ -230,12 +230,12 @@ func TestSealIsIdempotentAndNeedsEverything(t *testing.T) {
 	root := mustSeal(t, l)
 	before, _ := os.ReadFile(path)
 	if again := mustSeal(t, l); again != root {
-		t.Fatal("another root the second time")
+		t.Fatal("the second Seal returns another root")
 	}
 	mustClose(t, l)
 	l = mustOpen(t, path)
 	if again := mustSeal(t, l); again != root || !l.Complete() {
-		t.Fatal("another root after opening")
+		t.Fatal("Seal after a reopen returns another root")
 	}
 	if after, _ := os.ReadFile(path); !slices.Equal(before, after) {
 		t.Fatal("sealing again changed the file")
@@ -256,7 +256,7 @@ func TestSealedManifestCanBeReopened(t *testing.T) {
 	wantFault(t, err, fault.Conflict)
 	mustAppend(t, l, testRun(3, 2))
 	if mustSeal(t, l) != root || mustLoad(t, path).Root() != root {
-		t.Fatal("another root for the same content")
+		t.Fatal("the same content has another root")
 	}
 }
 
@@ -270,20 +270,20 @@ func TestOnlyOneLogAtATime(t *testing.T) {
 	wantFault(t, Remove(path), fault.Conflict)
 	mustAppend(t, l, testRun(0, 1))
 	mustSeal(t, l)
-	_, err = Open(path) // the lock went with the new file
+	_, err = Open(path) // the new file is also locked
 	wantFault(t, err, fault.Conflict)
 	mustClose(t, l)
 	mustClose(t, mustOpen(t, path))
 	_, err = Create(path, testInfo(1))
 	wantFault(t, err, fault.Conflict)
 	if names, _ := filepath.Glob(path + "*"); len(names) != 1 {
-		t.Fatalf("left behind: %v", names)
+		t.Fatalf("files %v, want one", names)
 	}
 }
 
-// Whoever gets the lock has the file that is at the path, also when it is replaced all
-// the time, as Seal does.
-func TestLockIsOfTheFileAtThePath(t *testing.T) {
+// openLocked returns the locked file that is at the path, also if other processes replace it all the time, as Seal
+// does.
+func TestLockHoldsTheFileAtThePath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	mustClose(t, mustCreate(t, path, testInfo(1)))
 	replace := func() error {
@@ -318,7 +318,7 @@ func TestLockIsOfTheFileAtThePath(t *testing.T) {
 	}
 }
 
-func TestRemoveLeavesNothing(t *testing.T) {
+func TestRemoveDeletesAllFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "m")
 	mustClose(t, mustCreate(t, path, testInfo(1)))
@@ -331,13 +331,13 @@ func TestRemoveLeavesNothing(t *testing.T) {
 		}
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
-		t.Fatalf("left behind: %v", left)
+		t.Fatalf("files %v remain", left)
 	}
 	_, err := Open(path)
 	wantFault(t, err, fault.NotFound)
 }
 
-func TestAppendRefusesWhatMakesNoSense(t *testing.T) {
+func TestAppendRefusesInvalidRuns(t *testing.T) {
 	l := mustCreate(t, filepath.Join(t.TempDir(), "m"), testInfo(10))
 	for name, runs := range map[string][]Run{
 		"beyond the end": {testRun(8, 3)},
@@ -383,26 +383,25 @@ func TestSizesAtTheLimits(t *testing.T) {
 }
 
 // A run of many hashes is split, and neighbouring runs are joined.
-func TestRecordsAreFew(t *testing.T) {
+func TestRunsAreSplitAndJoined(t *testing.T) {
 	l := mustCreate(t, filepath.Join(t.TempDir(), "m"), Info{Size: 3 * maxHashes * ChunkSize})
 	long := Run{First: 5, Hashes: make([]Hash, 2*maxHashes+1)}
 	mustAppend(t, l, long)
 	if r := l.chunks.recent; len(r) != 3 || r[2].count != 1 || r[1].first != 5+maxHashes {
-		t.Fatalf("long run became %+v", r)
+		t.Fatalf("records of a long run: %+v", r)
 	}
 	mustAppend(t, l, Run{First: 4, Zeros: 1}, testRun(2, 1), testRun(1, 1), testRun(3, 1), Run{First: 0, Zeros: 1})
 	if r := l.chunks.recent; len(r) != 6 || r[4].count != 3 {
-		t.Fatalf("neighbours became %+v", r[3:])
+		t.Fatalf("records of neighbouring runs: %+v", r[3:])
 	}
 }
 
-// A log that never ends, because chunks are dropped and copied again, stops growing where
-// its places end.
-func TestLogStopsGrowingWherePlacesEnd(t *testing.T) {
+// A log whose chunks are dropped and copied again without end stops growing at its maximum length.
+func TestLogHasAMaximumLength(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(4))
 	mustAppend(t, l, testRun(0, 2))
-	l.end.off = l.chunks.start + maxRecords - 16 // as if all that had been written
+	l.end.off = l.chunks.start + maxRecords - 16 // simulates a file of this length
 	wantFault(t, l.Append(t.Context(), []Run{testRun(2, 1)}), fault.Unsupported)
 	if l.Missing() != 2 {
 		t.Fatalf("%d chunks are missing", l.Missing())
@@ -426,7 +425,7 @@ func TestLookupSeesTheNewestHash(t *testing.T) {
 		}
 		for _, chunk := range []int64{-1, 2, 7, 10} {
 			if _, ok, err := l.Hash(chunk); ok || err != nil {
-				t.Errorf("chunk %d is not safe but has a hash; %v", chunk, err)
+				t.Errorf("chunk %d is missing but has a hash; %v", chunk, err)
 			}
 		}
 		if got := l.Recent(3); !slices.Equal(got, []int64{1, 6, 5}) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Random histories of appends, drops, growth, reopenings and seals, against one hash per chunk.
+// After random appends, drops, growth, reopens and seals a log has the same chunks as a simple model.
 func TestLogAgreesWithModel(t *testing.T) {
 	for seed := range uint64(30) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
@@ -45,7 +45,7 @@ func TestLogAgreesWithModel(t *testing.T) {
 			default:
 				sealAndCompare(t, l, model)
 			}
-			compareHeld(t, l, model)
+			compareDurable(t, l, model)
 		}
 		mustAppend(t, l, Run{Zeros: info.Chunks()})
 		for c := range info.Chunks() {
@@ -56,7 +56,7 @@ func TestLogAgreesWithModel(t *testing.T) {
 	}
 }
 
-// growTo makes the disk larger, in the log and in the model.
+// growTo grows the disk to size, in the log and in the model.
 func growTo(t *testing.T, l *Log, model map[int64]Hash, size int64) Info {
 	t.Helper()
 	if was := l.Info(); size > was.Size && was.Size%ChunkSize > 0 {
@@ -71,7 +71,7 @@ func growTo(t *testing.T, l *Log, model map[int64]Hash, size int64) Info {
 	return l.Info()
 }
 
-func compareHeld(t *testing.T, l *Log, model map[int64]Hash) {
+func compareDurable(t *testing.T, l *Log, model map[int64]Hash) {
 	t.Helper()
 	for c := range l.Chunks() {
 		if _, has := model[c]; has != l.Has(c) {
@@ -95,6 +95,6 @@ func sealAndCompare(t *testing.T, l *Log, model map[int64]Hash) {
 		want = append(want, model[c])
 	}
 	if got := hashesOf(t, s, 11); !slices.Equal(got, want) || s.Root() != root {
-		t.Fatal("sealed hashes are not the model's")
+		t.Fatal("the sealed hashes differ from the model")
 	}
 }

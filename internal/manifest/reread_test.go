@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-func TestSampleHasWhatItMust(t *testing.T) {
+func TestSampleContainsItsRequiredChunks(t *testing.T) {
 	t.Parallel()
 	info := Info{Disk: "2000", Size: 40960*ChunkSize - 512, Source: "test"}
 	s := Sample{First: 3*ChunkSize + 1, Random: 64, Metadata: []int64{7, 7, 2, 30000, -1, 40960}, Seed: [32]byte{1}}
@@ -35,7 +35,7 @@ func TestSampleHasWhatItMust(t *testing.T) {
 	}
 }
 
-// The journal has the seed: it has to give the same chunks again, and another seed others.
+// The same seed selects the same chunks, and another seed others. The journal records the seed.
 func TestSampleFollowsItsSeed(t *testing.T) {
 	t.Parallel()
 	info := Info{Disk: "2000", Size: 40960 * ChunkSize, Source: "test"}
@@ -49,8 +49,8 @@ func TestSampleFollowsItsSeed(t *testing.T) {
 	}
 }
 
-// Over many seeds every chunk is chosen about as often as any other.
-func TestSampleReachesEverywhere(t *testing.T) {
+// With many seeds, all chunks are selected about equally often.
+func TestSampleSelectsAllChunksEvenly(t *testing.T) {
 	t.Parallel()
 	info := Info{Disk: "2000", Size: 100 * ChunkSize, Source: "test"}
 	var times [100]int
@@ -60,9 +60,9 @@ func TestSampleReachesEverywhere(t *testing.T) {
 			times[c]++
 		}
 	}
-	for c, n := range times[1:99] { // 10 of 98, 2000 times: 204 are expected
+	for c, n := range times[1:99] { // expected: 204, which is 10 of 98 chunks 2000 times
 		if n < 130 || n > 290 {
-			t.Errorf("chunk %d was chosen %d times", c+1, n)
+			t.Errorf("chunk %d was selected %d times", c+1, n)
 		}
 	}
 }
@@ -77,11 +77,11 @@ func TestSampleOfSmallDisks(t *testing.T) {
 	}
 }
 
-func TestCompareCountsWhatItCompared(t *testing.T) {
+func TestCompareReportsItsCounts(t *testing.T) {
 	t.Parallel()
 	src := disk.NewPattern(200*ChunkSize + 512)
 	var paced atomic.Int64
-	report, err := Sample{Random: 20, Metadata: []int64{50}}.Compare(t.Context(), src, sealed(t, src), func(_ context.Context, n int64) error { paced.Add(n); return nil })
+	report, err := Sample{Random: 20, Metadata: []int64{50}}.Compare(t.Context(), src, newSealed(t, src), func(_ context.Context, n int64) error { paced.Add(n); return nil })
 	if err != nil || report.Chunks != 23 || report.Bytes != 22*ChunkSize+512 || paced.Load() != report.Bytes {
 		t.Fatalf("%+v, %v; %d bytes paced", report, err, paced.Load())
 	}
@@ -100,17 +100,17 @@ func TestCompareCountsWhatItCompared(t *testing.T) {
 	}
 }
 
-// A bit anywhere in a chunk of the sample is found, and the chunk is named; one elsewhere is not.
+// Compare finds a wrong bit anywhere in a chunk of the sample, and names the chunk. It does not read other chunks.
 func TestCompareFindsBits(t *testing.T) {
 	t.Parallel()
 	src := disk.NewPattern(200*ChunkSize + 512)
-	m := sealed(t, src)
+	m := newSealed(t, src)
 	s := Sample{Random: 5, Metadata: []int64{50}, Seed: [32]byte{3}}
 	chunks, _ := s.Of(m.Info())
 	for _, c := range chunks {
 		at := m.Info().Chunk(c)
 		for _, off := range []int64{at.Off, at.End() - 1} {
-			_, err := s.Compare(t.Context(), &spoiled{Source: src, flip: map[int64]byte{off: 4}}, m, nil)
+			_, err := s.Compare(t.Context(), &faultySource{Source: src, flip: map[int64]byte{off: 4}}, m, nil)
 			if !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), fmt.Sprintf("disk 2001 at %d: ", at.Off)) || fault.HintOf(err) == "" {
 				t.Errorf("bit at %d: %v", off, err)
 			}
@@ -118,7 +118,7 @@ func TestCompareFindsBits(t *testing.T) {
 	}
 	for c := range m.Info().Chunks() {
 		if !slices.Contains(chunks, c) {
-			if _, err := s.Compare(t.Context(), &spoiled{Source: src, flip: map[int64]byte{c * ChunkSize: 1}}, m, nil); err != nil {
+			if _, err := s.Compare(t.Context(), &faultySource{Source: src, flip: map[int64]byte{c * ChunkSize: 1}}, m, nil); err != nil {
 				t.Errorf("bit of chunk %d, which is not in the sample: %v", c, err)
 			}
 			break
@@ -126,11 +126,11 @@ func TestCompareFindsBits(t *testing.T) {
 	}
 }
 
-func TestCompareThatCannotBeDoneClaimsNothing(t *testing.T) {
+func TestFailedCompareReportsNoChunks(t *testing.T) {
 	t.Parallel()
 	src, broken := disk.NewPattern(8*ChunkSize), errors.New("gone")
-	m := sealed(t, src)
-	report, err := Sample{Random: 8}.Compare(t.Context(), &spoiled{Source: src, err: broken, errAt: 4 * ChunkSize}, m, nil)
+	m := newSealed(t, src)
+	report, err := Sample{Random: 8}.Compare(t.Context(), &faultySource{Source: src, err: broken, errAt: 4 * ChunkSize}, m, nil)
 	if !errors.Is(err, broken) || report.Chunks != 0 || report.Bytes != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// sealed returns a sealed manifest of src, with zero chunks as zero runs.
-func sealed(t testing.TB, src disk.Source) *Sealed {
+// newSealed returns a sealed manifest of src, with zero chunks as zero runs.
+func newSealed(t testing.TB, src disk.Source) *Sealed {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "m")
 	l, err := Create(path, Info{Disk: "2001", Size: src.Size(), Source: "test"})
@@ -59,8 +59,8 @@ func runOf(t testing.TB, src disk.Source, info Info, c int64) Run {
 	return Run{First: c, Zeros: 1}
 }
 
-// content reads a whole disk.
-func content(t *testing.T, src disk.Source) []byte {
+// readDisk returns the content of a disk.
+func readDisk(t *testing.T, src disk.Source) []byte {
 	t.Helper()
 	b := make([]byte, src.Size())
 	if err := src.ReadAt(context.Background(), b, 0); err != nil {
@@ -69,19 +69,19 @@ func content(t *testing.T, src disk.Source) []byte {
 	return b
 }
 
-// A spoiled source is another one with something wrong.
-type spoiled struct {
+// A faultySource is a source with wrong bits, errors or wrong extents.
+type faultySource struct {
 	disk.Source
 	flip    map[int64]byte // bits to flip, by offset
-	err     error          // of reads and extents at or after errAt
+	err     error          // error of reads at or after errAt
 	errAt   int64
-	extents func(disk.Range) []disk.Extent
+	extents func(disk.Range) []disk.Extent // replaces the extents; may be nil
 
 	mu      sync.Mutex
-	buffers map[*byte]bool // that were read into
+	buffers map[*byte]bool // buffers of the reads
 }
 
-func (s *spoiled) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (s *faultySource) ReadAt(ctx context.Context, p []byte, off int64) error {
 	s.mu.Lock()
 	if s.buffers == nil {
 		s.buffers = map[*byte]bool{}
@@ -100,16 +100,16 @@ func (s *spoiled) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return err
 }
 
-func (s *spoiled) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
+func (s *faultySource) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
 	if s.extents != nil {
 		return s.extents(r), nil
 	}
 	return s.Source.Extents(ctx, r)
 }
 
-func (s *spoiled) Medium() string { return "glass" }
+func (s *faultySource) Medium() string { return "glass" }
 
-func TestVerifyFindsAGoodImageGood(t *testing.T) {
+func TestVerifyAcceptsAGoodImage(t *testing.T) {
 	for name, src := range map[string]disk.Source{
 		"full":   disk.NewPattern(9<<20 + 512),
 		"sparse": disk.NewSparsePattern(40<<20, 0.3, 5),
@@ -118,8 +118,8 @@ func TestVerifyFindsAGoodImageGood(t *testing.T) {
 		"none":   disk.NewPattern(0),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := sealed(t, src)
-			b := content(t, src)
+			s := newSealed(t, src)
+			b := readDisk(t, src)
 			sha, md := sha256.Sum256(b), md5.Sum(b)
 			want := Report{
 				Disk: "2001", Bytes: src.Size(), Chunks: s.Info().Chunks(), Root: s.Root(),
@@ -133,7 +133,7 @@ func TestVerifyFindsAGoodImageGood(t *testing.T) {
 				if o.NoSums || !o.MD5 {
 					want.MD5 = ""
 				}
-				got, err := Verify(context.Background(), &spoiled{Source: src}, s, o)
+				got, err := Verify(context.Background(), &faultySource{Source: src}, s, o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -150,14 +150,14 @@ func TestVerifyFindsAGoodImageGood(t *testing.T) {
 
 func TestVerifyNamesAnyFlippedBit(t *testing.T) {
 	src := disk.NewSparsePattern(20<<20-512, 0.5, 3)
-	s := sealed(t, src)
+	s := newSealed(t, src)
 	rnd := rand.New(rand.NewPCG(3, 3))
 	offs := []int64{0, ChunkSize - 1, ChunkSize, src.Size() - 1}
 	for range 20 {
 		offs = append(offs, rnd.Int64N(src.Size()))
 	}
 	for _, off := range offs {
-		bad := &spoiled{Source: src, flip: map[int64]byte{off: 1 << rnd.IntN(8)}, extents: allData}
+		bad := &faultySource{Source: src, flip: map[int64]byte{off: 1 << rnd.IntN(8)}, extents: allData}
 		report, err := Verify(context.Background(), bad, s, VerifyOptions{NoSums: off%2 == 0})
 		wantFault(t, err, fault.Corrupt)
 		r := s.Info().Chunk(off / ChunkSize)
@@ -183,16 +183,16 @@ func TestVerifyNamesAnyFlippedBit(t *testing.T) {
 
 func allData(r disk.Range) []disk.Extent { return []disk.Extent{{Range: r}} }
 func allHole(r disk.Range) []disk.Extent { return []disk.Extent{{Range: r, Kind: disk.Zero}} }
-func nothing(disk.Range) []disk.Extent   { return nil }
+func noExtents(disk.Range) []disk.Extent { return nil }
 
 func TestVerifyCountsAllAndNamesTheFirst(t *testing.T) {
 	src := disk.NewPattern(50 << 20)
-	s := sealed(t, src)
-	lost := &spoiled{Source: src, extents: allHole} // the image lost everything
+	s := newSealed(t, src)
+	lost := &faultySource{Source: src, extents: allHole} // the image has lost all data
 	report, err := Verify(context.Background(), lost, s, VerifyOptions{MaxBad: 7})
 	wantFault(t, err, fault.Corrupt)
 	if report.BadChunks != 50 || len(report.Bad) != 7 || report.Chunks != 50 {
-		t.Fatalf("%d bad, %d named, of %d", report.BadChunks, len(report.Bad), report.Chunks)
+		t.Fatalf("%d bad chunks, %d listed, of %d", report.BadChunks, len(report.Bad), report.Chunks)
 	}
 	for i, b := range report.Bad {
 		if b.Off != int64(i)*ChunkSize || b.Got != ZeroHash(ChunkSize) {
@@ -204,23 +204,23 @@ func TestVerifyCountsAllAndNamesTheFirst(t *testing.T) {
 	}
 }
 
-// A source that describes nothing is read, not taken for zeros.
-func TestVerifyReadsWhatNobodyCallsZero(t *testing.T) {
+// A source without extents is read, and not treated as zeros.
+func TestVerifyReadsUndescribedRanges(t *testing.T) {
 	src := disk.NewPattern(5 << 20)
-	report, err := Verify(context.Background(), &spoiled{Source: src, extents: nothing}, sealed(t, src), VerifyOptions{})
+	report, err := Verify(context.Background(), &faultySource{Source: src, extents: noExtents}, newSealed(t, src), VerifyOptions{})
 	if err != nil || report.Zero != 0 {
 		t.Fatalf("%d zero bytes, %v", report.Zero, err)
 	}
 }
 
-func TestVerifyKeepsToItsMemoryAndTellsProgress(t *testing.T) {
+func TestVerifyLimitsMemoryAndReportsProgress(t *testing.T) {
 	src := disk.NewPattern(64 << 20)
-	counted, last := &spoiled{Source: src}, int64(0)
-	_, err := Verify(context.Background(), counted, sealed(t, src), VerifyOptions{
+	counted, last := &faultySource{Source: src}, int64(0)
+	_, err := Verify(context.Background(), counted, newSealed(t, src), VerifyOptions{
 		Window: 2 << 20, Windows: 3,
 		Progress: func(p Progress) {
 			if p.Done != last+2<<20 || p.Read != p.Done || p.Size != src.Size() {
-				t.Errorf("progress goes from %d to %+v", last, p)
+				t.Errorf("progress after %d: %+v", last, p)
 			}
 			last = p.Done
 		},
@@ -238,29 +238,29 @@ func TestVerifyKeepsToItsMemoryAndTellsProgress(t *testing.T) {
 	}
 }
 
-// Holes, and what was proven before, are done, and not read.
-func TestVerifyTellsWhatItRead(t *testing.T) {
+// Holes and proven chunks count as done, and are not read.
+func TestVerifyReportsBytesRead(t *testing.T) {
 	src := disk.NewPattern(64 << 20)
 	last := Progress{}
-	report, err := Verify(context.Background(), src, sealed(t, src), VerifyOptions{
+	report, err := Verify(context.Background(), src, newSealed(t, src), VerifyOptions{
 		Verified: func(chunk int64) bool { return chunk%4 != 0 },
 		Progress: func(p Progress) { last = p },
 	})
 	if err != nil || last.Done != 64<<20 || last.Read != 16<<20 || report.Read() != last.Read {
-		t.Errorf("three of four chunks are proven: %+v, %v", last, err)
+		t.Errorf("with three of four chunks proven: %+v, %v", last, err)
 	}
 	zeros := disk.NewSparsePattern(64<<20, 0, 5)
-	report, err = Verify(context.Background(), zeros, sealed(t, zeros), VerifyOptions{Progress: func(p Progress) { last = p }})
+	report, err = Verify(context.Background(), zeros, newSealed(t, zeros), VerifyOptions{Progress: func(p Progress) { last = p }})
 	if err != nil || last.Done != 64<<20 || last.Read != 0 || report.Read() != 0 {
-		t.Errorf("all is a hole: %+v, %v", last, err)
+		t.Errorf("with a disk of zeros: %+v, %v", last, err)
 	}
 }
 
 func TestVerifyStopsAtErrors(t *testing.T) {
 	src := disk.NewPattern(64 << 20)
-	s := sealed(t, src)
+	s := newSealed(t, src)
 	bad := errors.New("medium error")
-	report, err := Verify(context.Background(), &spoiled{Source: src, err: bad, errAt: 40 << 20}, s, VerifyOptions{})
+	report, err := Verify(context.Background(), &faultySource{Source: src, err: bad, errAt: 40 << 20}, s, VerifyOptions{})
 	if !errors.Is(err, bad) || !strings.Contains(err.Error(), "disk 2001: read [") || report.Bytes != 0 {
 		t.Errorf("read error: %v, report %+v", err, report)
 	}
@@ -273,9 +273,9 @@ func TestVerifyStopsAtErrors(t *testing.T) {
 	wantFault(t, err, fault.Corrupt)
 }
 
-func TestVerifyNoticesAManifestThatChanges(t *testing.T) {
+func TestVerifyDetectsAChangedManifest(t *testing.T) {
 	src := disk.NewPattern(8 << 20)
-	s := sealed(t, src)
+	s := newSealed(t, src)
 	f, err := os.OpenFile(s.path, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -288,10 +288,10 @@ func TestVerifyNoticesAManifestThatChanges(t *testing.T) {
 	wantFault(t, err, fault.Corrupt)
 }
 
-// Both ends: Pattern is the image, so this is BLAKE3, SHA-256 and MD5 side by side.
+// The image is a Pattern, which takes almost no time, so this measures BLAKE3 and SHA-256.
 func BenchmarkVerify(b *testing.B) {
 	src := disk.NewPattern(256 << 20)
-	s := sealed(b, src)
+	s := newSealed(b, src)
 	b.SetBytes(src.Size())
 	b.ReportAllocs()
 	for b.Loop() {

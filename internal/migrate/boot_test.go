@@ -12,14 +12,14 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 )
 
-// budget is what a quiet guest's outage fits, as long as its boot is not counted.
+// budget is an outage limit that a quiet guest meets if its boot is not counted.
 const budget = shutdownGuess + 10*time.Second
 
-// fitting runs decamp as a process of its own that cuts over once the outage fits budget. It
-// is stopped after so many rounds, if it gets there. Returned is what it told of the outage last.
-func (b *bench) fitting(boot *time.Duration, rounds int) (journal.Event, error) {
+// runWithBudget runs decamp in a new process that cuts over when the expected outage fits budget. It
+// stops the run after the given number of rounds. It returns the last RoundDone event.
+func (b *testBed) runWithBudget(boot *time.Duration, rounds int) (journal.Event, error) {
 	b.t.Helper()
-	p := b.process()
+	p := b.newProcess()
 	ctx, stop := context.WithCancel(b.t.Context())
 	defer stop()
 	clock := time.Unix(1_800_000_000, 0)
@@ -39,67 +39,67 @@ func (b *bench) fitting(boot *time.Duration, rounds int) (journal.Event, error) 
 			stop()
 		}
 	}
-	had := len(b.told(journal.RoundDone))
-	_, err := p.Migrate(ctx, b.warmPlan(), b.rig(b.t, b.dir), migrate.Permit{Cutover: migrate.Cutover{Budget: budget, Boot: boot}})
+	had := len(b.eventsOf(journal.RoundDone))
+	_, err := p.Migrate(ctx, b.warmPlan(), b.newEnvironment(b.t, b.dir), migrate.Permit{Cutover: migrate.Cutover{Budget: budget, Boot: boot}})
 	if err := p.engine.Close(); err != nil {
 		b.t.Fatal(err)
 	}
-	told := b.told(journal.RoundDone)
-	if len(told) == had {
+	events := b.eventsOf(journal.RoundDone)
+	if len(events) == had {
 		return journal.Event{}, err
 	}
-	return told[len(told)-1], err
+	return events[len(events)-1], err
 }
 
-// The guest's boot counts into the outage that has to fit. Whoever continues the run counts
-// with what was said, until something else is; the journal has it.
-func TestWarmBootTimeCountsAndIsKept(t *testing.T) {
+// The guest's boot time is part of the outage that must fit. The journal records it, and a process that
+// continues the run uses it until the user gives another one.
+func TestWarmBootTimeCountsAndIsRecorded(t *testing.T) {
 	t.Parallel()
-	b := warmBench(t, 17)
+	b := newWarmTestBed(t, 17)
 	boot, none := 20*time.Second, time.Duration(0)
-	for _, said := range []*time.Duration{&boot, nil} {
-		e, err := b.fitting(said, 4)
+	for _, given := range []*time.Duration{&boot, nil} {
+		e, err := b.runWithBudget(given, 4)
 		if !fault.Is(err, fault.Canceled) {
-			t.Fatalf("it did not go on with rounds: %v", err)
+			t.Fatalf("the run did not continue with rounds: %v", err)
 		}
 		if e.OutageEstimate == nil || e.OutageEstimate.Boot != boot || e.OutageEstimate.Outage < shutdownGuess+boot || !strings.Contains(e.Message, "(boot 20s)") {
-			t.Errorf("told %q, %+v", e.Message, e.OutageEstimate)
+			t.Errorf("message %q, estimate %+v", e.Message, e.OutageEstimate)
 		}
 	}
 	journal, err := journal.ReadJournal(filepath.Join(b.dir, "state", "runs", string(b.plan().ID), "journal.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept := 0
+	recorded := 0
 	for _, e := range journal {
 		if e.OutageEstimate != nil && e.OutageEstimate.Boot == boot {
-			kept++
+			recorded++
 		}
 	}
-	if kept < 6 {
-		t.Errorf("the journal has it %d times", kept)
+	if recorded < 6 {
+		t.Errorf("the journal has %d estimates with the boot time, want at least 6", recorded)
 	}
-	e, err := b.fitting(&none, 4)
+	e, err := b.runWithBudget(&none, 4)
 	if err != nil {
-		t.Fatalf("it did not cut over: %v", err)
+		t.Fatalf("the run did not cut over: %v", err)
 	}
 	if e.OutageEstimate != nil && (e.OutageEstimate.Boot != 0 || !strings.Contains(e.Message, "boot not included")) {
-		t.Errorf("told %q, %+v", e.Message, e.OutageEstimate)
+		t.Errorf("message %q, estimate %+v", e.Message, e.OutageEstimate)
 	}
 	if b.published == nil {
-		t.Error("nothing is published")
+		t.Error("no VM is published")
 	}
 }
 
-// A boot that takes all of the budget is refused before anything is done.
-func TestWarmBootThatNeverFits(t *testing.T) {
+// A boot time as long as the budget is refused before the first operation.
+func TestWarmBootLongerThanTheBudget(t *testing.T) {
 	t.Parallel()
-	b := warmBench(t, 18)
+	b := newWarmTestBed(t, 18)
 	boot := budget
-	if _, err := b.fitting(&boot, 4); !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" {
+	if _, err := b.runWithBudget(&boot, 4); !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" {
 		t.Errorf("got %v", err)
 	}
 	if len(b.ops) > 0 {
-		t.Errorf("it did %v", b.ops)
+		t.Errorf("operations %v, want none", b.ops)
 	}
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-func TestGuestAgentIsAskedOfTheConversion(t *testing.T) {
+func TestConversionGetsTheGuestAgentOption(t *testing.T) {
 	t.Parallel()
 	for _, want := range []bool{true, false} {
 		r := unitRun(journal.Plan{GuestAgent: want}, Facts{VM: &inventory.VM{}}, Environment{}, Permit{}, Options{})
 		if got := newConverter(r).newOptions().GuestAgent; got != want {
-			t.Errorf("the plan says %v, the conversion is asked for %v", want, got)
+			t.Errorf("guest agent in the options of the conversion: %v, want %v", got, want)
 		}
 	}
 }
@@ -34,9 +34,9 @@ func TestHibernatedGuestIsNotConverted(t *testing.T) {
 	}
 }
 
-// A guest that was not examined is moved as it is, and not converted. What its report lacks is
-// no reason for a warning.
-func TestGuestThatIsNotExaminedIsNotConverted(t *testing.T) {
+// A guest that was not examined is moved unchanged and not converted. Its incomplete report causes no boot
+// warning.
+func TestUnexaminedGuestIsNotConverted(t *testing.T) {
 	t.Parallel()
 	reports := []guest.Report{{}, {Warnings: []guest.Warning{{Code: guest.NotExamined, Text: "not examined: more than 1024 MiB would be read"}}}}
 	err := checkConvertible(reports)
@@ -50,8 +50,8 @@ func TestGuestThatIsNotExaminedIsNotConverted(t *testing.T) {
 	}
 }
 
-// Cards of several models that the kernel counts may swap their names: a warning names them.
-func TestRecountedCardsAreWarnedOf(t *testing.T) {
+// Network cards that the kernel numbers may swap their names if their models differ. A warning lists them.
+func TestRecountedCardsCauseWarning(t *testing.T) {
 	t.Parallel()
 	counted := []guest.Report{{}, {Linux: &linux.Guest{NICs: []linux.NIC{{Name: "eth0", By: linux.ByAny}, {Name: "eth1", By: linux.ByMAC}, {Name: "eth0", By: linux.ByAny}, {Name: "lan", By: linux.ByName}}}}}
 	one, two := inventory.NIC{Model: "vmxnet3"}, inventory.NIC{Model: "e1000"}
@@ -66,24 +66,24 @@ func TestRecountedCardsAreWarnedOf(t *testing.T) {
 	}
 }
 
-// Without a choice virt-v2v is asked last, and not for disks on which no system was found.
-func TestEnginesOfAPlan(t *testing.T) {
+// Without an engine in the plan both engines are permitted, but virt-v2v only if a system was found on the disks.
+func TestPermittedEngines(t *testing.T) {
 	t.Parallel()
-	there := func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, nil }
+	runV2V := func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, nil }
 	system := []guest.Report{{}, {OS: guest.OS{ID: guest.WindowsID}}}
 	for _, c := range []struct {
 		engine       journal.Engine
-		rig          Environment
+		env          Environment
 		guest        []guest.Report
 		appends, v2v bool
 	}{
-		{"", Environment{V2V: there}, system, true, true},
-		{"", Environment{V2V: there}, nil, true, false},
+		{"", Environment{V2V: runV2V}, system, true, true},
+		{"", Environment{V2V: runV2V}, nil, true, false},
 		{"", Environment{}, system, true, false},
-		{journal.LinuxAppend, Environment{V2V: there}, system, true, false},
+		{journal.LinuxAppend, Environment{V2V: runV2V}, system, true, false},
 		{journal.VirtV2V, Environment{}, nil, false, true},
 	} {
-		r := unitRun(journal.Plan{Engine: c.engine}, Facts{Guest: c.guest}, c.rig, Permit{}, Options{})
+		r := unitRun(journal.Plan{Engine: c.engine}, Facts{Guest: c.guest}, c.env, Permit{}, Options{})
 		if appends, v2v := newConverter(r).permittedEngines(); appends != c.appends || v2v != c.v2v {
 			t.Errorf("%q: %v, %v", c.engine, appends, v2v)
 		}
@@ -94,8 +94,8 @@ func TestEnginesOfAPlan(t *testing.T) {
 	}
 }
 
-// Keys are for the volumes they name; what they open may be a system that nobody saw, and is a Windows
-// of which nothing is known where it is BitLocker's.
+// Each encrypted volume needs a key. An encrypted volume may contain a system that detect could not see. BitLocker
+// means a Windows with unknown details.
 func TestLockedVolumesAreNamedForVirtV2V(t *testing.T) {
 	t.Parallel()
 	reports := []guest.Report{
@@ -127,16 +127,16 @@ func TestLockedVolumesAreNamedForVirtV2V(t *testing.T) {
 		if (err == nil) != (missing == "") || err != nil && (!strings.Contains(err.Error(), missing) || !strings.Contains(fault.HintOf(err), "--key-file")) {
 			t.Errorf("%q: %v (%s)", keys, err, fault.HintOf(err))
 		}
-		rig := Environment{Keys: given, V2V: func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, nil }}
-		r := unitRun(journal.Plan{}, Facts{Guest: reports}, rig, Permit{}, Options{})
+		env := Environment{Keys: given, V2V: func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, nil }}
+		r := unitRun(journal.Plan{}, Facts{Guest: reports}, env, Permit{}, Options{})
 		if _, v2v := newConverter(r).permittedEngines(); v2v != (len(given) > 0) {
 			t.Errorf("%q: virt-v2v is an engine: %v", keys, v2v)
 		}
 	}
 	if w := WindowsOf(reports); w == nil || *w != (virtv2v.Windows{}) {
-		t.Errorf("it is %v", w)
+		t.Errorf("Windows of a BitLocker disk: %v, want no details", w)
 	}
 	if w := WindowsOf(reports[1:]); w != nil {
-		t.Errorf("it is %v", w)
+		t.Errorf("Windows without a BitLocker disk: %v, want nil", w)
 	}
 }

@@ -22,17 +22,16 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// sparse is the distance between the kills of one run after the other in make test; in make test-slow it is 1.
-var sparse = map[bool]int{false: 3, true: 1}[lane.Slow]
+// killInterval is the number of operations from one kill to the next in make test. In make test-slow it is 1.
+var killInterval = map[bool]int{false: 3, true: 1}[lane.Slow]
 
 var errPower = errors.New("the power is gone")
 
-// crash makes the world stop at its n-th operation: nothing gets through any more,
-// decamp's engine is closed without having recorded the step, and what was not synced
-// is lost. It reports whether there was an n-th operation.
-func (b *bench) crash(n int64, permit migrate.Permit) (crashed bool) {
+// crashAt runs a migration in which the n-th operation and all later ones fail. It closes decamp's engine before
+// the step is recorded, and drops the data that was not synced. It reports whether there was an n-th operation.
+func (b *testBed) crashAt(n int64, permit migrate.Permit) (crashed bool) {
 	b.t.Helper()
-	p := b.process()
+	p := b.newProcess()
 	off := make(chan struct{})
 	var count atomic.Int64
 	b.before = func(context.Context, string) error {
@@ -41,7 +40,7 @@ func (b *bench) crash(n int64, permit migrate.Permit) (crashed bool) {
 			close(off)
 			fallthrough
 		case c > n:
-			b.stopped()
+			b.waitForStop()
 			return errPower
 		}
 		return nil
@@ -49,7 +48,7 @@ func (b *bench) crash(n int64, permit migrate.Permit) (crashed bool) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		p.Migrate(b.t.Context(), b.plan(), b.rig(b.t, b.dir), permit)
+		p.Migrate(b.t.Context(), b.plan(), b.newEnvironment(b.t, b.dir), permit)
 	}()
 	select {
 	case <-off:
@@ -61,14 +60,14 @@ func (b *bench) crash(n int64, permit migrate.Permit) (crashed bool) {
 	}
 	<-ended
 	b.powerCut()
-	b.before = failing("", nil)
+	b.before = failOperation("", nil)
 	return crashed
 }
 
-// warmKilledAt does two rounds of a warm run and the cutover, and makes every operation after the first n
-// fail. It fails the test if no operation failed. It reports whether the run did: the last operations
-// of a run may fail without it, and then out is its outcome.
-func (b *bench) warmKilledAt(n int) (out migrate.Outcome, failed bool) {
+// killWarmRunAt runs a warm migration with two rounds and the cutover. Every operation after the first n fails. It
+// fails the test if no operation failed. It reports whether the run failed: the last operations of a run may fail
+// without an effect on it, and then out is its outcome.
+func (b *testBed) killWarmRunAt(n int) (out migrate.Outcome, failed bool) {
 	b.t.Helper()
 	done, before := 0, b.before
 	b.before = func(ctx context.Context, op string) error {
@@ -81,7 +80,7 @@ func (b *bench) warmKilledAt(n int) (out migrate.Outcome, failed bool) {
 		}
 		return errors.New("killed")
 	}
-	out, err := b.warm(2)
+	out, err := b.migrateWarm(2)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if done <= n {
@@ -90,10 +89,10 @@ func (b *bench) warmKilledAt(n int) (out migrate.Outcome, failed bool) {
 	return out, err != nil
 }
 
-// safe returns the chunks that the manifests list, as ranges by disk.
-func (b *bench) safe() map[int32][]disk.Range {
+// provenChunks returns the chunks that the manifests list, as ranges by disk.
+func (b *testBed) provenChunks() map[int32][]disk.Range {
 	b.t.Helper()
-	held := map[int32][]disk.Range{}
+	proven := map[int32][]disk.Range{}
 	for _, d := range b.vm.Disks {
 		log, err := manifest.Open(filepath.Join(b.dir, fmt.Sprint(d.Key)+".manifest"))
 		if fault.Is(err, fault.NotFound) {
@@ -104,28 +103,28 @@ func (b *bench) safe() map[int32][]disk.Range {
 		}
 		for c := range log.Chunks() {
 			if log.Has(c) {
-				held[d.Key] = append(held[d.Key], log.Info().Chunk(c))
+				proven[d.Key] = append(proven[d.Key], log.Info().Chunk(c))
 			}
 		}
 		log.Close()
 	}
-	return held
+	return proven
 }
 
-// A crash before every single operation of the outside world (in make test before the first and the last one
-// of each kind), and then the same command again: the VM arrives byte by byte, and no chunk that was proven is copied twice.
+// After a crash before any operation, the same command publishes an identical VM and copies no proven chunk again.
+// make test crashes only before the first and the last operation of each kind.
 func TestCrashAtEveryOperation(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills a run at every operation")
 	}
 	t.Parallel()
-	whole := newBench(t)
+	whole := newTestBed(t)
 	whole.vm.Power = inventory.PoweredOn
-	if whole.crash(1<<30, migrate.Permit{PowerOff: true}) {
+	if whole.crashAt(1<<30, migrate.Permit{PowerOff: true}) {
 		t.Fatal("crashed")
 	}
 	if len(whole.ops) < 35 {
-		t.Fatalf("only %d operations: the world is not looked at closely enough", len(whole.ops))
+		t.Fatalf("%d operations, want at least 35", len(whole.ops))
 	}
 	for n, op := range whole.ops {
 		if first, last := slices.Index(whole.ops, op), lastIndex(whole.ops, op); n != first && n != last && !lane.Slow {
@@ -133,17 +132,17 @@ func TestCrashAtEveryOperation(t *testing.T) {
 		}
 		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newTestBed(t)
 			b.vm.Power = inventory.PoweredOn
-			b.crash(int64(n+1), migrate.Permit{PowerOff: true})
-			safe := b.safe()
+			b.crashAt(int64(n+1), migrate.Permit{PowerOff: true})
+			proven := b.provenChunks()
 			b.reads = map[int32][]disk.Range{}
 			out, err := b.migrate(migrate.Permit{PowerOff: true})
 			if err != nil {
 				t.Fatalf("after %v: %v", b.ops, err)
 			}
 			b.checkPublished(out)
-			b.checkNotReadAgain(safe)
+			b.checkNotReadAgain(proven)
 			b.checkPoweredOffOnce()
 		})
 	}
@@ -158,17 +157,17 @@ func lastIndex(ops []string, op string) int {
 	return n
 }
 
-// The same while a chunk that verify found bad is mended.
-func TestCrashWhileMending(t *testing.T) {
+// After a crash while a bad chunk is copied again, the same command publishes the VM.
+func TestCrashWhileRepairingBadChunk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	t.Parallel()
-	for n := 0; n < 15; n += min(2, sparse) {
+	for n := 0; n < 15; n += min(2, killInterval) {
 		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
 			t.Parallel()
-			b := flipped(t)
-			crashed := b.crash(int64(n+1), migrate.Permit{})
+			b := newRunWithBadChunk(t)
+			crashed := b.crashAt(int64(n+1), migrate.Permit{})
 			if n < 8 && !crashed {
 				t.Fatalf("only %d operations", n)
 			}
@@ -181,21 +180,22 @@ func TestCrashWhileMending(t *testing.T) {
 	}
 }
 
-func (b *bench) checkNotReadAgain(safe map[int32][]disk.Range) {
+// checkNotReadAgain checks that no proven chunk was read from the source.
+func (b *testBed) checkNotReadAgain(proven map[int32][]disk.Range) {
 	b.t.Helper()
-	for key, chunks := range safe {
+	for key, chunks := range proven {
 		for _, c := range chunks {
 			for _, r := range b.reads[key] {
 				if !r.Intersect(c).Empty() {
-					b.t.Errorf("disk %d: %v was proven and was copied again by a read of %v", key, c, r)
+					b.t.Errorf("disk %d: proven chunk %v was copied again by a read of %v", key, c, r)
 				}
 			}
 		}
 	}
 }
 
-// The power state is changed once, and only once: a VM that is off is left alone.
-func (b *bench) checkPoweredOffOnce() {
+// checkPoweredOffOnce checks that the run powered its VM off exactly once.
+func (b *testBed) checkPoweredOffOnce() {
 	b.t.Helper()
 	n := 0
 	for _, op := range b.ops {
@@ -204,17 +204,17 @@ func (b *bench) checkPoweredOffOnce() {
 		}
 	}
 	if n != 1 {
-		b.t.Errorf("powered off %d times", n)
+		b.t.Errorf("powered off %d times, want once", n)
 	}
 }
 
-// Crashes one after the other, each a little further on, until one comes too late. (Each
-// at the same operation would never end: nothing is safe before the first sync.)
-func TestCrashAgainAndAgain(t *testing.T) {
+// A run completes after several crashes, each at a later operation than the one before. (Crashes at the same
+// operation would never end, because no chunk is proven before the first sync.)
+func TestRunCompletesAfterRepeatedCrashes(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	crashes := 0
-	for n := int64(5); b.crash(n, migrate.Permit{}); n += 3 {
+	for n := int64(5); b.crashAt(n, migrate.Permit{}); n += 3 {
 		crashes++
 	}
 	out, err := b.migrate(migrate.Permit{})
@@ -223,14 +223,14 @@ func TestCrashAgainAndAgain(t *testing.T) {
 	}
 	b.checkPublished(out)
 	if crashes < 4 {
-		t.Errorf("only %d crashes on the way", crashes)
+		t.Errorf("%d crashes, want at least 4", crashes)
 	}
 }
 
-// interrupted leaves a run that copied a part of disk 2000.
-func interrupted(t *testing.T) *bench {
+// newInterruptedRun returns a test bed with a run that copied a part of disk 2000.
+func newInterruptedRun(t *testing.T) *testBed {
 	t.Helper()
-	b := newBench(t)
+	b := newTestBed(t)
 	b.vm.Disks = b.vm.Disks[:1]
 	var reads atomic.Int64
 	b.before = func(ctx context.Context, op string) error {
@@ -245,18 +245,18 @@ func interrupted(t *testing.T) *bench {
 	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Denied) {
 		t.Fatal(err)
 	}
-	b.before = failing("", nil)
-	if len(b.safe()[2000]) == 0 {
-		t.Fatal("nothing was proven before the interruption")
+	b.before = failOperation("", nil)
+	if len(b.provenChunks()[2000]) == 0 {
+		t.Fatal("no chunk was proven before the interruption")
 	}
 	b.reads = map[int32][]disk.Range{}
 	return b
 }
 
-func (b *bench) image() *memImage { return b.images[filepath.Join(b.dir, "2000")] }
+func (b *testBed) firstImage() *memImage { return b.images[filepath.Join(b.dir, "2000")] }
 
-// continued runs the command again and returns how many bytes came over the wire.
-func (b *bench) continued() (wire int64) {
+// continueRun runs the command again and returns how many bytes it read from disk 2000 of the source.
+func (b *testBed) continueRun() (bytesRead int64) {
 	b.t.Helper()
 	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
@@ -264,44 +264,44 @@ func (b *bench) continued() (wire int64) {
 	}
 	b.checkPublished(out)
 	for _, r := range b.reads[2000] {
-		wire += r.Len
+		bytesRead += r.Len
 	}
-	return wire
+	return bytesRead
 }
 
-func TestResumeCopiesOnlyWhatIsMissing(t *testing.T) {
+func TestResumeCopiesOnlyMissingChunks(t *testing.T) {
 	t.Parallel()
-	b := interrupted(t)
+	b := newInterruptedRun(t)
 	var proven int64
-	for _, c := range b.safe()[2000] {
+	for _, c := range b.provenChunks()[2000] {
 		proven += c.Len
 	}
-	if wire := b.continued(); wire != 5*mib+512-proven {
-		t.Fatalf("%d bytes over the wire, with %d proven of %d", wire, proven, 5*mib+512)
+	if bytesRead := b.continueRun(); bytesRead != 5*mib+512-proven {
+		t.Fatalf("%d bytes read, with %d proven of %d", bytesRead, proven, 5*mib+512)
 	}
-	if len(b.told(journal.DiskRestarted)) > 0 {
-		t.Error("the disk was copied anew")
+	if len(b.eventsOf(journal.DiskRestarted)) > 0 {
+		t.Error("the whole disk was copied again")
 	}
 }
 
-// A record that was written without the fleet's key, by another decamp or by a stranger, is not worked
-// on: the run begins again, and copies what its images lack.
-func TestRunWithARefusedRecordBeginsAgain(t *testing.T) {
+// decamp does not use a record that is not signed with the fleet's key. The run starts over and copies the chunks
+// that its images do not have.
+func TestRunWithUnsignedRecordRestarts(t *testing.T) {
 	t.Parallel()
-	b := interrupted(t)
+	b := newInterruptedRun(t)
 	var proven int64
-	for _, c := range b.safe()[2000] {
+	for _, c := range b.provenChunks()[2000] {
 		proven += c.Len
 	}
 	if proven == 0 {
-		t.Fatal("nothing was copied before")
+		t.Fatal("no chunk was copied before")
 	}
 	var err error
 	if b.keys, err = fleetkey.Create(filepath.Join(t.TempDir(), fleetkey.FileName)); err != nil {
 		t.Fatal(err)
 	}
-	if wire := b.continued(); wire != 5*mib+512-proven {
-		t.Errorf("%d bytes over the wire, with %d proven of %d", wire, proven, 5*mib+512)
+	if bytesRead := b.continueRun(); bytesRead != 5*mib+512-proven {
+		t.Errorf("%d bytes read, with %d proven of %d", bytesRead, proven, 5*mib+512)
 	}
 	published := b.published
 	if b.keys, err = fleetkey.Create(filepath.Join(t.TempDir(), fleetkey.FileName)); err != nil {
@@ -309,35 +309,35 @@ func TestRunWithARefusedRecordBeginsAgain(t *testing.T) {
 	}
 	_, err = b.migrate(migrate.Permit{})
 	if !errors.Is(err, workflow.ErrRefused) || !fault.Is(err, fault.Denied) || b.published != published {
-		t.Errorf("a run that is done, with a record that is refused: %v", err)
+		t.Errorf("a completed run with a refused record: %v", err)
 	}
 }
 
-func TestImageThatLostBytesIsCopiedAgain(t *testing.T) {
+func TestDamagedImageIsCopiedAgain(t *testing.T) {
 	t.Parallel()
-	b := interrupted(t)
-	lost := b.safe()[2000][0]
-	b.image().now[lost.Off+9] ^= 1
-	if wire := b.continued(); wire != 5*mib+512 || len(b.told(journal.DiskRestarted)) != 1 {
-		t.Fatalf("%d bytes over the wire, told %+v", wire, b.told(journal.DiskRestarted))
+	b := newInterruptedRun(t)
+	lost := b.provenChunks()[2000][0]
+	b.firstImage().now[lost.Off+9] ^= 1
+	if bytesRead := b.continueRun(); bytesRead != 5*mib+512 || len(b.eventsOf(journal.DiskRestarted)) != 1 {
+		t.Fatalf("%d bytes read, events %+v", bytesRead, b.eventsOf(journal.DiskRestarted))
 	}
 }
 
-func TestImageThatIsGoneIsCopiedAgain(t *testing.T) {
+func TestMissingImageIsCopiedAgain(t *testing.T) {
 	t.Parallel()
-	b := interrupted(t)
-	b.images = map[string]*memImage{} // the manifest is still there
-	if wire := b.continued(); wire != 5*mib+512 {
-		t.Fatalf("%d bytes over the wire", wire)
+	b := newInterruptedRun(t)
+	b.images = map[string]*memImage{} // the manifest remains
+	if bytesRead := b.continueRun(); bytesRead != 5*mib+512 {
+		t.Fatalf("%d bytes read, want %d", bytesRead, 5*mib+512)
 	}
 }
 
-func TestManifestOfAnotherDiskOrDamagedIsNotTrusted(t *testing.T) {
+func TestForeignOrDamagedManifestIsNotUsed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	t.Parallel()
-	for name, spoil := range map[string]func(path string) error{
+	for name, damage := range map[string]func(path string) error{
 		"gone": manifest.Remove,
 		"of another disk": func(path string) error {
 			log, err := manifest.Create(path+".x", manifest.Info{Disk: "2000", Size: 5*mib + 512, Source: "another run"})
@@ -352,44 +352,44 @@ func TestManifestOfAnotherDiskOrDamagedIsNotTrusted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := interrupted(t)
-			if err := spoil(filepath.Join(b.dir, "2000.manifest")); err != nil {
+			b := newInterruptedRun(t)
+			if err := damage(filepath.Join(b.dir, "2000.manifest")); err != nil {
 				t.Fatal(err)
 			}
-			if wire := b.continued(); wire != 5*mib+512 {
-				t.Fatalf("%d bytes over the wire", wire)
+			if bytesRead := b.continueRun(); bytesRead != 5*mib+512 {
+				t.Fatalf("%d bytes read, want %d", bytesRead, 5*mib+512)
 			}
 		})
 	}
 }
 
-// What an operator may do to a VM between two attempts, each a Conflict with a remedy.
-func TestVMThatChangedInBetweenIsAConflict(t *testing.T) {
+// A VM that the user changes between two attempts is a Conflict with a remedy.
+func TestVMChangedBetweenAttemptsIsAConflict(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	t.Parallel()
-	for name, change := range map[string]func(b *bench){
-		"powered on": func(b *bench) { b.vm.Power = "on" },
-		"disk grown": func(b *bench) { b.vm.Disks[0].Capacity += mib },
-		"other file": func(b *bench) { b.vm.Disks[0].Path.File = "web01/web01-000001.vmdk" },
-		"disk added": func(b *bench) { b.addDisk(2002, mib) },
-		"disk wiped": func(b *bench) { b.vm.Disks = nil },
-		"snapshot":   func(b *bench) { b.vm.Snapshots = 1 },
-		"other VM":   func(b *bench) { b.vm.InstanceUUID = "another" },
-		"written to": func(b *bench) {
-			first := b.safe()[2000][0]
+	for name, change := range map[string]func(b *testBed){
+		"powered on": func(b *testBed) { b.vm.Power = "on" },
+		"disk grown": func(b *testBed) { b.vm.Disks[0].Capacity += mib },
+		"other file": func(b *testBed) { b.vm.Disks[0].Path.File = "web01/web01-000001.vmdk" },
+		"disk added": func(b *testBed) { b.addDisk(2002, mib) },
+		"disk wiped": func(b *testBed) { b.vm.Disks = nil },
+		"snapshot":   func(b *testBed) { b.vm.Snapshots = 1 },
+		"other VM":   func(b *testBed) { b.vm.InstanceUUID = "another" },
+		"written to": func(b *testBed) {
+			first := b.provenChunks()[2000][0]
 			b.disks[2000][first.Off+5] ^= 1
 		},
-		"changes tracked": func(b *bench) { b.vm.Disks[0].ChangeID = "52 ab/9" },
+		"changes tracked": func(b *testBed) { b.vm.Disks[0].ChangeID = "52 ab/9" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := interrupted(t)
+			b := newInterruptedRun(t)
 			pl := b.plan()
 			change(b)
-			p := b.process()
-			_, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), migrate.Permit{PowerOff: true})
+			p := b.newProcess()
+			_, err := p.Migrate(t.Context(), pl, b.newEnvironment(t, b.dir), migrate.Permit{PowerOff: true})
 			if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" || b.published != nil {
 				t.Fatalf("got %v (%v), remedy %q", err, fault.KindOf(err), fault.HintOf(err))
 			}
@@ -399,7 +399,7 @@ func TestVMThatChangedInBetweenIsAConflict(t *testing.T) {
 
 func TestVMPoweredOnBeforeCommitIsNotPublished(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	finished := 0
 	b.before = func(_ context.Context, op string) error {
 		if op == "finish" {

@@ -6,27 +6,27 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// What the tests of whole runs look at inside of the package. They are outside of it, because they
-// run warm, which imports it.
+// Internals for the tests of complete runs. Those tests are in package migrate_test, because they import
+// package warm, which imports this package.
 var (
-	Sealed        = isSealed
-	There         = fileExists
+	IsSealed      = isSealed
+	FileExists    = fileExists
 	RemoveOverlay = removeOverlay
-	Refused       = isRefusal
+	IsRefusal     = isRefusal
 )
 
-// BusyAttempts is busyAttempts.
+// BusyAttempts is the number of attempts while a VM is busy.
 const BusyAttempts = busyAttempts
 
-// Options returns those of a Migrator that carries out no run yet.
+// Options returns the options of m. A test changes them before the first run.
 func (m *Migrator) Options() *Options { return &m.opts }
 
-// Facts is facts.
+// Facts returns the recorded facts of a run.
 func (m *Migrator) Facts(ctx context.Context, id journal.ID) (Facts, error) {
 	return m.readFacts(ctx, id)
 }
 
-// Undo is undo.
-func (m *Migrator) Undo(ctx context.Context, p journal.Plan, f Facts, rig Environment) error {
-	return m.undoSteps(ctx, p, f, rig)
+// Undo undoes the steps of a run.
+func (m *Migrator) Undo(ctx context.Context, p journal.Plan, f Facts, env Environment) error {
+	return m.undoSteps(ctx, p, f, env)
 }

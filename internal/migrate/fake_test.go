@@ -24,34 +24,34 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// world is everything outside of decamp: a host with one VM, and a target. It outlives
-// the process under test, and can lose power.
+// world simulates everything outside of decamp: a host with one VM, and a target. It outlives
+// the process under test, and it can lose power.
 type world struct {
 	vm    *inventory.VM
 	disks map[int32][]byte
 
 	before func(ctx context.Context, op string) error // called before every operation; never nil
 
-	written atomic.Int64 // writes, zeros included, that are done
-	adorned atomic.Int64 // readings of the VM with what it wears
-	worn    inventory.VM // tags and attributes of the VM
+	written  atomic.Int64 // number of completed writes, zeros included
+	tagReads atomic.Int64 // number of reads of the VM with its tags
+	tagged   inventory.VM // tags and attributes of the VM
 
 	mu        sync.Mutex
-	outer     context.Context // of the step under way, or a child of it: ends with the process
+	outer     context.Context // context of the current step or a child of it: ends with the process
 	images    map[string]*memImage
 	published *targets.Definition
-	reads     map[int32][]disk.Range // what Transfer read, by disk
+	reads     map[int32][]disk.Range // ranges that Transfer read, by disk
 	ops       []string
 	guest     workload
-	line      *line // that runs wait in for their turn; may be nil
+	slots     *slotQueue // queue for transfer slots; nil grants them at once
 	epoch     int64
-	held      bool // somebody has the images
-	started   bool // the published VM does
+	locked    bool // a process has locked the images
+	started   bool // the published VM runs
 
-	wrongReread bool // a second reading of a disk gives a wrong first bit
+	wrongReread bool // the second read of a disk returns a wrong first bit
 
-	wrap     func(targets.Target) targets.Target // of the rig; may be nil
-	hardware journal.Hardware                    // of the plan
+	wrap     func(targets.Target) targets.Target // wraps the environment's target; may be nil
+	hardware journal.Hardware                    // hardware in the plan
 	engine   journal.Engine
 	runV2V   func(context.Context, virtv2v.Job) (virtv2v.Report, error)
 	convert  func(context.Context, []convert.Disk, convert.Options) (convert.Result, error)
@@ -59,7 +59,7 @@ type world struct {
 
 const mib = 1 << 20
 
-// newWorld has a VM with two disks: runs of data and zeros, one not of whole chunks.
+// newWorld returns a world whose VM has two disks with runs of data and zeros. The last chunk of the first is short.
 func newWorld() *world {
 	w := &world{
 		vm: &inventory.VM{
@@ -87,8 +87,8 @@ func (w *world) addDisk(key int32, size int64) {
 	})
 }
 
-// op is one operation of the outside world.
-func (w *world) op(ctx context.Context, name string) error {
+// operation performs one operation of the world.
+func (w *world) operation(ctx context.Context, name string) error {
 	if !inner[name] {
 		w.mu.Lock()
 		w.outer = ctx
@@ -103,32 +103,32 @@ func (w *world) op(ctx context.Context, name string) error {
 	return ctx.Err()
 }
 
-// inner are the operations that may come with a context of their own: the checkpoint
-// that ends a canceled copy does.
+// inner are the operations whose context may outlive the step, for example in the checkpoint that ends a
+// canceled copy.
 var inner = map[string]bool{"read": true, "write": true, "zero": true, "sync": true, "finish": true}
 
-// stopped waits for the process to end.
-func (w *world) stopped() {
+// waitForStop waits until the process ends.
+func (w *world) waitForStop() {
 	w.mu.Lock()
 	ctx := w.outer
 	w.mu.Unlock()
 	<-ctx.Done()
 }
 
-// fakeSource is the host.
+// fakeSource is the host of the VM.
 type fakeSource struct{ w *world }
 
 func (s fakeSource) VM(ctx context.Context, ref string) (*inventory.VM, error) {
 	vm, err := s.BareVM(ctx, ref)
 	if err == nil {
-		s.w.adorned.Add(1)
-		vm.CopyTags(&s.w.worn)
+		s.w.tagReads.Add(1)
+		vm.CopyTags(&s.w.tagged)
 	}
 	return vm, err
 }
 
 func (s fakeSource) BareVM(ctx context.Context, ref string) (*inventory.VM, error) {
-	if err := s.w.op(ctx, "vm"); err != nil {
+	if err := s.w.operation(ctx, "vm"); err != nil {
 		return nil, err
 	}
 	if ref != string(s.w.vm.Ref) {
@@ -140,26 +140,26 @@ func (s fakeSource) BareVM(ctx context.Context, ref string) (*inventory.VM, erro
 }
 
 func (s fakeSource) PowerOff(ctx context.Context, _ inventory.MoRef, _ time.Duration, _ bool) error {
-	if err := s.w.op(ctx, "power off"); err != nil {
+	if err := s.w.operation(ctx, "power off"); err != nil {
 		return err
 	}
 	s.w.vm.Power = inventory.PoweredOff
 	return nil
 }
 
-// fakeTransport pulls from the world's disks.
+// fakeTransport reads the world's disks.
 type fakeTransport struct{ w *world }
 
 func (fakeTransport) Name() string { return "fake" }
 func (fakeTransport) Close() error { return nil }
 
 func (t fakeTransport) Probe(ctx context.Context, _ transport.Disk) (transport.Offer, error) {
-	return transport.Offer{Usable: true}, t.w.op(ctx, "probe")
+	return transport.Offer{Usable: true}, t.w.operation(ctx, "probe")
 }
 
 func (t fakeTransport) Transfer(ctx context.Context, job transport.Job) (blockcopy.Result, error) {
 	return transport.Pull(ctx, func(_ context.Context, d transport.Disk) (disk.Source, error) {
-		data, err := t.w.readable(d)
+		data, err := t.w.readableData(d)
 		return &memSource{w: t.w, key: d.Disk.Key, data: data, count: true}, err
 	}, job)
 }
@@ -169,8 +169,8 @@ type memSource struct {
 	w     *world
 	key   int32
 	data  []byte
-	count bool        // these reads are the wire
-	mu    *sync.Mutex // of an image that may be written to meanwhile; may be nil
+	count bool        // records the reads as transfers
+	mu    *sync.Mutex // mutex of an image that may be written at the same time; may be nil
 }
 
 func (s *memSource) Size() int64       { return int64(len(s.data)) }
@@ -183,7 +183,7 @@ func (s *memSource) ReadAt(ctx context.Context, p []byte, off int64) error {
 		return err
 	}
 	if s.count {
-		if err := s.w.op(ctx, "read"); err != nil {
+		if err := s.w.operation(ctx, "read"); err != nil {
 			return err
 		}
 		s.w.mu.Lock()
@@ -202,8 +202,8 @@ func (s *memSource) Extents(_ context.Context, r disk.Range) ([]disk.Extent, err
 	return []disk.Extent{{Range: r, Kind: disk.Data}}, nil
 }
 
-// memTarget keeps images in memory, with the durability of a disk: what was not synced
-// is gone after powerCut. Manifests are real files in dir.
+// memTarget keeps images in memory. powerCut drops the data that was not synced, as on a disk. Manifests are
+// real files in dir.
 type memTarget struct {
 	w   *world
 	dir string
@@ -211,28 +211,28 @@ type memTarget struct {
 
 type memImage struct {
 	mu       sync.Mutex
-	now      []byte // what a read returns
-	medium   []byte // what survives
+	now      []byte // data that a read returns
+	medium   []byte // data that survives a power failure
 	finished bool
 }
 
 func (t memTarget) LockImages(context.Context, *inventory.VM) (func() error, error) {
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
-	if t.w.held {
+	if t.w.locked {
 		return nil, fault.New(fault.Transient, "another decamp process uses them")
 	}
-	t.w.held = true
+	t.w.locked = true
 	return func() error {
 		t.w.mu.Lock()
 		defer t.w.mu.Unlock()
-		t.w.held = false
+		t.w.locked = false
 		return nil
 	}, nil
 }
 
 func (t memTarget) Plan(ctx context.Context, vm *inventory.VM) ([]targets.Image, error) {
-	if err := t.w.op(ctx, "plan"); err != nil {
+	if err := t.w.operation(ctx, "plan"); err != nil {
 		return nil, err
 	}
 	if t.w.published != nil {
@@ -247,7 +247,7 @@ func (t memTarget) Plan(ctx context.Context, vm *inventory.VM) ([]targets.Image,
 }
 
 func (t memTarget) Open(ctx context.Context, img targets.Image) (disk.Target, bool, error) {
-	if err := t.w.op(ctx, "open image"); err != nil {
+	if err := t.w.operation(ctx, "open image"); err != nil {
 		return nil, false, err
 	}
 	t.w.mu.Lock()
@@ -261,18 +261,18 @@ func (t memTarget) Open(ctx context.Context, img targets.Image) (disk.Target, bo
 	return &openImage{memImage: m, w: t.w}, !there, nil
 }
 
-// Grow is durable when it returns, and before nothing of it is.
+// Grow is durable when it returns, and has no durable effect before.
 func (t memTarget) Grow(ctx context.Context, img targets.Image, least int64) error {
-	if err := t.w.op(ctx, "grow image"); err != nil {
+	if err := t.w.operation(ctx, "grow image"); err != nil {
 		return err
 	}
-	if err := t.grow(img, least); err != nil {
+	if err := t.growImage(img, least); err != nil {
 		return err
 	}
-	return t.w.op(ctx, "image grown")
+	return t.w.operation(ctx, "image grown")
 }
 
-func (t memTarget) grow(img targets.Image, least int64) error {
+func (t memTarget) growImage(img targets.Image, least int64) error {
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
 	m, there := t.w.images[img.Path]
@@ -292,16 +292,16 @@ func (t memTarget) grow(img targets.Image, least int64) error {
 	return nil
 }
 
-// Read takes finished images only, as one that keeps its tables until Finish must.
+// Read accepts finished images only, like a target that writes its tables in Finish.
 func (t memTarget) Read(_ context.Context, img targets.Image) (disk.Source, error) {
-	return t.read(img, true)
+	return t.readImage(img, true)
 }
 
 func (t memTarget) ReadUnfinished(_ context.Context, img targets.Image) (disk.Source, error) {
-	return t.read(img, false)
+	return t.readImage(img, false)
 }
 
-func (t memTarget) read(img targets.Image, finished bool) (disk.Source, error) {
+func (t memTarget) readImage(img targets.Image, finished bool) (disk.Source, error) {
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
 	m, ok := t.w.images[img.Path]
@@ -314,7 +314,7 @@ func (t memTarget) read(img targets.Image, finished bool) (disk.Source, error) {
 	return &memSource{w: t.w, key: img.Key, data: m.now, mu: &m.mu}, nil
 }
 
-// Domain names the images where they are now.
+// Domain returns a text with the current paths of the images.
 func (t memTarget) Domain(def targets.Definition) (string, error) {
 	domain := "domain of " + def.VM.Name
 	for _, img := range def.Images {
@@ -327,29 +327,29 @@ func (t memTarget) Domain(def targets.Definition) (string, error) {
 }
 
 func (t memTarget) Publish(ctx context.Context, def targets.Definition) error {
-	if err := t.w.op(ctx, "publish"); err != nil {
+	if err := t.w.operation(ctx, "publish"); err != nil {
 		return err
 	}
-	def.Progress = nil // the rest is data
+	def.Progress = nil // a function cannot be compared
 	t.w.published = &def
-	return t.w.op(ctx, "published")
+	return t.w.operation(ctx, "published")
 }
 
 func (memTarget) CanStart() error { return nil }
 
 func (t memTarget) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
-	if err := t.w.op(ctx, "start"); err != nil {
+	if err := t.w.operation(ctx, "start"); err != nil {
 		return targets.Started{}, err
 	}
 	if t.w.published == nil || t.w.published.VM.Name != def.VM.Name {
 		return targets.Started{}, fault.New(fault.NotFound, "no VM %s", def.VM.Name)
 	}
 	t.w.started = true
-	return targets.Started{Console: "look at web01"}, t.w.op(ctx, "started")
+	return targets.Started{Console: "look at web01"}, t.w.operation(ctx, "started")
 }
 
 func (t memTarget) Withdraw(ctx context.Context, _ *inventory.VM) error {
-	if err := t.w.op(ctx, "withdraw"); err != nil {
+	if err := t.w.operation(ctx, "withdraw"); err != nil {
 		return err
 	}
 	if t.w.started {
@@ -360,7 +360,7 @@ func (t memTarget) Withdraw(ctx context.Context, _ *inventory.VM) error {
 }
 
 func (t memTarget) Discard(ctx context.Context, _ *inventory.VM, images []targets.Image) error {
-	if err := t.w.op(ctx, "discard"); err != nil {
+	if err := t.w.operation(ctx, "discard"); err != nil {
 		return err
 	}
 	for _, img := range images {
@@ -380,7 +380,7 @@ func (o *openImage) Hints() disk.Hints { return disk.Hints{} }
 func (o *openImage) Close() error      { return nil }
 
 func (o *openImage) WriteAt(ctx context.Context, p []byte, off int64) error {
-	if err := o.w.op(ctx, "write"); err != nil {
+	if err := o.w.operation(ctx, "write"); err != nil {
 		return err
 	}
 	o.mu.Lock()
@@ -393,7 +393,7 @@ func (o *openImage) WriteAt(ctx context.Context, p []byte, off int64) error {
 }
 
 func (o *openImage) Zero(ctx context.Context, r disk.Range) error {
-	if err := o.w.op(ctx, "zero"); err != nil {
+	if err := o.w.operation(ctx, "zero"); err != nil {
 		return err
 	}
 	o.mu.Lock()
@@ -404,7 +404,7 @@ func (o *openImage) Zero(ctx context.Context, r disk.Range) error {
 }
 
 func (o *openImage) Sync(ctx context.Context) error {
-	if err := o.w.op(ctx, "sync"); err != nil {
+	if err := o.w.operation(ctx, "sync"); err != nil {
 		return err
 	}
 	o.mu.Lock()
@@ -414,7 +414,7 @@ func (o *openImage) Sync(ctx context.Context) error {
 }
 
 func (o *openImage) Finish(ctx context.Context) error {
-	if err := o.w.op(ctx, "finish"); err != nil {
+	if err := o.w.operation(ctx, "finish"); err != nil {
 		return err
 	}
 	if err := o.Sync(ctx); err != nil {
@@ -426,7 +426,7 @@ func (o *openImage) Finish(ctx context.Context) error {
 	return nil
 }
 
-// powerCut forgets what was not synced.
+// powerCut drops the data that was not synced.
 func (w *world) powerCut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -435,22 +435,22 @@ func (w *world) powerCut() {
 	}
 }
 
-// rig is the world as a run sees it.
-func (w *world) rig(t *testing.T, dir string) migrate.Environment {
+// newEnvironment returns the environment of a run in this world.
+func (w *world) newEnvironment(t *testing.T, dir string) migrate.Environment {
 	t.Helper()
 	to := targets.Target(memTarget{w, dir})
 	if w.wrap != nil {
 		to = w.wrap(to)
 	}
-	return migrate.Environment{Source: fakeSource{w}, Transport: fakeTransport{w}, Target: to, RequestSlot: w.line.asked(), Epoch: w.epoch, Convert: w.convert, V2V: w.runV2V,
+	return migrate.Environment{Source: fakeSource{w}, Transport: fakeTransport{w}, Target: to, RequestSlot: w.slots.requestFunc(), Epoch: w.epoch, Convert: w.convert, V2V: w.runV2V,
 		Open: func(_ context.Context, d transport.Disk) (disk.Source, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.share(d.Disk.Key)
+			w.shareDisk(d.Disk.Key)
 			return &memSource{w: w, key: d.Disk.Key, data: w.disks[d.Disk.Key]}, nil
 		},
 		Reread: func(_ context.Context, d transport.Disk) (disk.Source, string, error) {
-			data, err := w.readable(d)
+			data, err := w.readableData(d)
 			if w.wrongReread && len(data) > 0 {
 				data = bytes.Clone(data)
 				data[0] ^= 1

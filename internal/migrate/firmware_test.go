@@ -12,20 +12,20 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// That a VM's variables cannot be read ends no run: it is told, and the boot entry is made of what is on the disk.
-func TestFirmwareThatIsNotRead(t *testing.T) {
+// A run continues if the firmware variables of its VM cannot be read: it warns, and creates the boot entry from the disk.
+func TestUnreadableFirmwareVariablesCauseWarning(t *testing.T) {
 	loader := efi.Entry{Label: "debian", File: `\EFI\debian\grubx64.efi`, Attributes: efi.Active}
 	reports := []guest.Report{{Loaders: []efi.Entry{loader}}}
 	for name, tt := range map[string]struct {
 		firmware inventory.Firmware
-		file     string // the VM's
+		file     string // NVRAM file of the VM
 		data     string
 		err      error
 		warned   string
 		entries  int
 	}{
-		"a BIOS":         {inventory.BIOS, "web/web.nvram", "", errors.New("nobody asks"), "", 0},
-		"no file":        {inventory.EFI, "", "", errors.New("nobody asks"), "", 1},
+		"a BIOS":         {inventory.BIOS, "web/web.nvram", "", errors.New("must not be read"), "", 0},
+		"no file":        {inventory.EFI, "", "", errors.New("must not be read"), "", 1},
 		"never on":       {inventory.EFI, "web/web.nvram", "", nil, "", 1},
 		"out of reach":   {inventory.EFI, "web/web.nvram", "", errors.New("403 Forbidden"), "403 Forbidden", 1},
 		"another format": {inventory.EFI, "web/web.nvram", "BIOS", nil, "MRVN", 1},
@@ -47,12 +47,12 @@ func TestFirmwareThatIsNotRead(t *testing.T) {
 		if err != nil || n != tt.entries {
 			t.Errorf("%s: %+v, %v", name, state, err)
 		}
-		told := strings.Join(warnings, "; ")
+		text := strings.Join(warnings, "; ")
 		if len(r.Record.Facts.Warnings) > 0 {
-			told += r.Record.Facts.Warnings[0].Text
+			text += r.Record.Facts.Warnings[0].Text
 		}
-		if (tt.warned == "") != (told == "") || !strings.Contains(told, tt.warned) {
-			t.Errorf("%s: told %q", name, told)
+		if (tt.warned == "") != (text == "") || !strings.Contains(text, tt.warned) {
+			t.Errorf("%s: warnings %q, want %q", name, text, tt.warned)
 		}
 	}
 }

@@ -15,40 +15,41 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// workload is what a running VM does to its disks, and what the host remembers of it. The
+// workload is the state of a running VM: the writes of its guest and the host's record of them. The
 // world's mu guards it.
 type workload struct {
-	rnd       *rand.Rand
-	moment    int               // goes up with every snapshot
-	writes    []written         // since tracking is on
-	snapshots map[string]moment // ours and others', by name
-	tracking  bool
-	forgets   bool            // the host no longer knows what changed
-	grown     map[int32][]int // the moments in which disks grew: what is told across them is wrong
-	ons       int
-	shared    map[int32]bool // disks whose bytes a snapshot or a reader has: a write makes a copy first
+	rnd        *rand.Rand
+	generation int                      // number of the last snapshot
+	writes     []guestWrite             // writes since tracking was enabled
+	snapshots  map[string]snapshotState // snapshots of decamp and of others, by name
+	tracking   bool                     // change tracking is enabled
+	listLost   bool                     // the host has lost its list of changes
+	grown      map[int32][]int          // numbers of the last snapshot before disks grew; lists of changes across them are incomplete
+	ons        int                      // number of power-ons
+	shared     map[int32]bool           // disks whose bytes a snapshot or a reader uses: the next write copies them first
 }
 
-type written struct {
-	disk   int32
-	moment int
+// guestWrite is a write of the guest.
+type guestWrite struct {
+	disk       int32
+	generation int // number of the last snapshot before the write
 	disk.Range
 }
 
-// moment is the disks as they were.
-type moment struct {
+// snapshotState is the content of the disks at a snapshot.
+type snapshotState struct {
 	number int
 	disks  map[int32][]byte
 }
 
-// runs makes the world's VM a running one, whose guest writes by seed.
-func (w *world) runs(seed uint64) {
+// startGuest makes the world's VM a running one, whose guest writes at random places. The seed selects them.
+func (w *world) startGuest(seed uint64) {
 	w.vm.Power, w.vm.ChangeTracking = inventory.PoweredOn, true
-	w.guest = workload{rnd: rand.New(rand.NewPCG(seed, 9)), snapshots: map[string]moment{}, tracking: true}
+	w.guest = workload{rnd: rand.New(rand.NewPCG(seed, 9)), snapshots: map[string]snapshotState{}, tracking: true}
 }
 
-// work lets the guest write here and there, if it runs.
-func (w *world) work() {
+// writeInGuest lets the guest write at some random places, if it runs.
+func (w *world) writeInGuest() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.vm.Power != inventory.PoweredOn || w.guest.rnd == nil {
@@ -70,13 +71,13 @@ func (w *world) work() {
 		if g.rnd.IntN(4) == 0 {
 			clear(data[r.Off:r.End()])
 		}
-		g.writes = append(g.writes, written{d.Key, g.moment, r})
+		g.writes = append(g.writes, guestWrite{d.Key, g.generation, r})
 	}
 }
 
-// grow makes a disk of the VM larger by n bytes. Like a host, it does not while there is a
-// snapshot, and says so.
-func (w *world) grow(key int32, n int64) bool {
+// growDisk makes a disk of the VM larger by n bytes. Like a host, it returns false if there is a
+// snapshot.
+func (w *world) growDisk(key int32, n int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.guest.snapshots) > 0 {
@@ -91,45 +92,45 @@ func (w *world) grow(key int32, n int64) bool {
 	if w.guest.grown == nil {
 		w.guest.grown = map[int32][]int{}
 	}
-	w.guest.grown[key] = append(w.guest.grown[key], w.guest.moment)
+	w.guest.grown[key] = append(w.guest.grown[key], w.guest.generation)
 	return true
 }
 
-// readable is what a transport gets of a disk: nothing of a running VM's but at a snapshot.
-func (w *world) readable(d transport.Disk) ([]byte, error) {
+// readableData returns the bytes that a transport reads of a disk. Without a snapshot, it fails if the VM runs.
+func (w *world) readableData(d transport.Disk) ([]byte, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if d.Snapshot == "" {
 		if w.vm.Power == inventory.PoweredOn {
 			return nil, fault.New(fault.Conflict, "the file is locked")
 		}
-		w.share(d.Disk.Key)
+		w.shareDisk(d.Disk.Key)
 		return w.disks[d.Disk.Key], nil
 	}
 	for name, m := range w.guest.snapshots {
-		if refOf(name) == d.Snapshot {
+		if snapshotRef(name) == d.Snapshot {
 			return m.disks[d.Disk.Key], nil
 		}
 	}
 	return nil, fault.New(fault.Transient, "snapshot %s is gone", d.Snapshot)
 }
 
-// share makes the next write to a disk copy it first. The caller holds mu.
-func (w *world) share(key int32) {
+// shareDisk makes the next write to a disk copy its data first. The caller holds mu.
+func (w *world) shareDisk(key int32) {
 	if w.guest.shared == nil {
 		w.guest.shared = map[int32]bool{}
 	}
 	w.guest.shared[key] = true
 }
 
-func refOf(name string) inventory.MoRef { return inventory.MoRef("snap-" + name) }
+func snapshotRef(name string) inventory.MoRef { return inventory.MoRef("snap-" + name) }
 
 func (s fakeSource) MayChange(ctx context.Context, _ inventory.MoRef) error {
-	return s.w.op(ctx, "may change")
+	return s.w.operation(ctx, "may change")
 }
 
 func (s fakeSource) Track(ctx context.Context, _ inventory.MoRef, on bool) error {
-	if err := s.w.op(ctx, "track"); err != nil {
+	if err := s.w.operation(ctx, "track"); err != nil {
 		return err
 	}
 	s.w.mu.Lock()
@@ -139,22 +140,22 @@ func (s fakeSource) Track(ctx context.Context, _ inventory.MoRef, on bool) error
 }
 
 func (s fakeSource) TakeRoundSnapshot(ctx context.Context, _ inventory.MoRef, name string) (warm.RoundSnapshot, error) {
-	if err := s.w.op(ctx, "freeze"); err != nil {
+	if err := s.w.operation(ctx, "freeze"); err != nil {
 		return warm.RoundSnapshot{}, err
 	}
-	s.w.work()
+	s.w.writeInGuest()
 	s.w.mu.Lock()
 	g := &s.w.guest
 	if _, there := g.snapshots[name]; !there {
-		g.moment++
-		m := moment{g.moment, map[int32][]byte{}}
+		g.generation++
+		m := snapshotState{g.generation, map[int32][]byte{}}
 		for key, data := range s.w.disks {
 			m.disks[key] = data
-			s.w.share(key)
+			s.w.shareDisk(key)
 		}
 		g.snapshots[name] = m
 	}
-	f := warm.RoundSnapshot{Snapshot: refOf(name), IDs: map[int32]inventory.ChangeID{}, Sizes: map[int32]int64{}}
+	f := warm.RoundSnapshot{Snapshot: snapshotRef(name), IDs: map[int32]inventory.ChangeID{}, Sizes: map[int32]int64{}}
 	for key, data := range g.snapshots[name].disks {
 		f.Sizes[key] = int64(len(data))
 	}
@@ -164,12 +165,12 @@ func (s fakeSource) TakeRoundSnapshot(ctx context.Context, _ inventory.MoRef, na
 		}
 	}
 	s.w.mu.Unlock()
-	s.w.work()
-	return f, s.w.op(ctx, "frozen")
+	s.w.writeInGuest()
+	return f, s.w.operation(ctx, "frozen")
 }
 
 func (s fakeSource) FindRoundSnapshot(ctx context.Context, _ inventory.MoRef, name string) (inventory.MoRef, error) {
-	if err := s.w.op(ctx, "find"); err != nil {
+	if err := s.w.operation(ctx, "find"); err != nil {
 		return "", err
 	}
 	s.w.mu.Lock()
@@ -177,11 +178,11 @@ func (s fakeSource) FindRoundSnapshot(ctx context.Context, _ inventory.MoRef, na
 	if _, there := s.w.guest.snapshots[name]; !there {
 		return "", nil
 	}
-	return refOf(name), nil
+	return snapshotRef(name), nil
 }
 
 func (s fakeSource) SnapshotNames(ctx context.Context, _ inventory.MoRef) ([]string, error) {
-	if err := s.w.op(ctx, "snapshots"); err != nil {
+	if err := s.w.operation(ctx, "snapshots"); err != nil {
 		return nil, err
 	}
 	s.w.mu.Lock()
@@ -190,49 +191,49 @@ func (s fakeSource) SnapshotNames(ctx context.Context, _ inventory.MoRef) ([]str
 }
 
 func (s fakeSource) RemoveRoundSnapshot(ctx context.Context, _ inventory.MoRef, name string) error {
-	if err := s.w.op(ctx, "thaw"); err != nil {
+	if err := s.w.operation(ctx, "thaw"); err != nil {
 		return err
 	}
-	s.w.work()
+	s.w.writeInGuest()
 	s.w.mu.Lock()
 	delete(s.w.guest.snapshots, name)
 	s.w.mu.Unlock()
-	return s.w.op(ctx, "thawed")
+	return s.w.operation(ctx, "thawed")
 }
 
-func (s fakeSource) Changed(ctx context.Context, _, snapshot inventory.MoRef, d *inventory.Disk, since inventory.ChangeID, tell func(disk.Range)) error {
-	if err := s.w.op(ctx, "changed"); err != nil {
+func (s fakeSource) Changed(ctx context.Context, _, snapshot inventory.MoRef, d *inventory.Disk, since inventory.ChangeID, report func(disk.Range)) error {
+	if err := s.w.operation(ctx, "changed"); err != nil {
 		return err
 	}
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	g := &s.w.guest
-	if g.forgets {
+	if g.listLost {
 		return fault.New(fault.Unsupported, "the log was reset")
 	}
 	var from int
 	if _, err := fmt.Sscanf(string(since), "log/%d", &from); err != nil {
 		return err
 	}
-	until := g.moment + 1
+	until := g.generation + 1
 	for name, m := range g.snapshots {
-		if refOf(name) == snapshot {
+		if snapshotRef(name) == snapshot {
 			until = m.number
 		}
 	}
 	if slices.ContainsFunc(g.grown[d.Key], func(at int) bool { return at >= from && at < until }) {
-		return nil // KB 2090639: changes are missing, and nothing says so
+		return nil // KB 2090639: changes are missing without an error
 	}
 	for _, wr := range g.writes {
-		if wr.disk == d.Key && wr.moment >= from && wr.moment < until {
-			tell(wr.Range)
+		if wr.disk == d.Key && wr.generation >= from && wr.generation < until {
+			report(wr.Range)
 		}
 	}
 	return nil
 }
 
 func (s fakeSource) PowerOn(ctx context.Context, _ inventory.MoRef) error {
-	if err := s.w.op(ctx, "power on"); err != nil {
+	if err := s.w.operation(ctx, "power on"); err != nil {
 		return err
 	}
 	s.w.mu.Lock()

@@ -11,11 +11,11 @@ import (
 	pace "github.com/decamp/decamp/internal/sched/budget"
 )
 
-func TestBusyIsOfWhatWaited(t *testing.T) {
+func TestBusyFromWaitTimes(t *testing.T) {
 	const s = time.Second
 	was := blockcopy.Times{ReadTime: 100 * s, PaceWait: 5 * s, HashTime: 10 * s, WindowWait: s, WriteTime: 20 * s, Writers: 2}
 	for name, tc := range map[string]struct {
-		more blockcopy.Times // within 5 s
+		more blockcopy.Times // times added within 5 s
 		want bottleneck.Busy
 	}{
 		"eight readers wait, two writers write a quarter of the time": {
@@ -24,7 +24,7 @@ func TestBusyIsOfWhatWaited(t *testing.T) {
 		"readers wait for windows, and writers write all the time": {
 			blockcopy.Times{ReadTime: 4 * s, WindowWait: 36 * s, WriteTime: 11 * s, Writers: 2},
 			bottleneck.Busy{Source: 0.1, Target: 1}},
-		"a rate was said": {
+		"a rate limit": {
 			blockcopy.Times{ReadTime: 10 * s, PaceWait: 30 * s, Writers: 2},
 			bottleneck.Busy{Source: 0.25, Budget: 0.75}},
 		"the host waits for writers that hash a third of the time": {
@@ -33,8 +33,8 @@ func TestBusyIsOfWhatWaited(t *testing.T) {
 		"the host does not wait for writers, which hash more than they write": {
 			blockcopy.Times{ReadTime: 5 * s, WriteTime: s, WriterHash: 4 * s, Writers: 2},
 			bottleneck.Busy{Source: 1, Target: 0.1, Processor: 0.4}},
-		"nobody reads": {blockcopy.Times{Writers: 2}, bottleneck.Busy{}},
-		"no copy":      {blockcopy.Times{ReadTime: s}, bottleneck.Busy{}},
+		"no reader": {blockcopy.Times{Writers: 2}, bottleneck.Busy{}},
+		"no copy":   {blockcopy.Times{ReadTime: s}, bottleneck.Busy{}},
 	} {
 		is := blockcopy.Times{
 			ReadTime: was.ReadTime + tc.more.ReadTime, PaceWait: was.PaceWait + tc.more.PaceWait, HashTime: was.HashTime + tc.more.HashTime,
@@ -46,39 +46,39 @@ func TestBusyIsOfWhatWaited(t *testing.T) {
 	}
 }
 
-// capped is what a copy reads within a rate in t: the rate, and what a budget lets through at once.
-func capped(rate float64, t time.Duration) int64 {
+// cappedBytes returns how many bytes a copy with a rate limit reads in t, with the burst that a budget permits.
+func cappedBytes(rate float64, t time.Duration) int64 {
 	return int64(rate * (t + pace.Burst).Seconds())
 }
 
-// No rate of a disk is above that of its budget: zeros that are skipped, and chunks that are proven
-// already, are not moved.
-func TestRatesAreOfWhatMoved(t *testing.T) {
+// The rate of a disk is never above its budget: skipped zeros and chunks that are already proven
+// do not count as moved.
+func TestRatesCountOnlyTransferredBytes(t *testing.T) {
 	const limit = 30e6
-	const most = limit * 1.05 // pace.Burst in the second that a rate is over at least
+	const most = limit * 1.05 // a rate covers at least one second, with one pace.Burst
 	for name, tc := range map[string]struct {
 		shown func(m *Meter, t time.Duration)
-		least int64 // after five seconds
+		least int64 // minimum rate at the end
 	}{
 		"a cold copy of a disk with holes": {func(m *Meter, t time.Duration) {
-			read := capped(limit, t)
+			read := cappedBytes(limit, t)
 			m.Copying(blockcopy.Progress{Size: 100 << 30, Done: 20 * read, Read: read, Written: read})
 		}, limit * 0.95},
-		"a copy that goes on": {func(m *Meter, t time.Duration) {
-			read := capped(limit, t)
+		"a continued copy": {func(m *Meter, t time.Duration) {
+			read := cappedBytes(limit, t)
 			m.Copying(blockcopy.Progress{Size: 100 << 30, Done: read, Skipped: 90 << 30, Read: read, Written: read})
 		}, limit * 0.95},
 		"a warm round": {func(m *Meter, t time.Duration) {
-			read := capped(limit, t)
+			read := cappedBytes(limit, t)
 			m.Copying(blockcopy.Progress{Size: 100 << 30, Done: 99 << 30, Read: read, Written: read})
 		}, limit * 0.95},
-		"a verify of what is proven but for little": {func(m *Meter, t time.Duration) {
-			m.Verifying(manifest.Progress{Size: 100 << 30, Done: int64(t.Seconds() * (10 << 30)), Read: capped(limit, t)})
+		"a verify that reads few chunks": {func(m *Meter, t time.Duration) {
+			m.Verifying(manifest.Progress{Size: 100 << 30, Done: int64(t.Seconds() * (10 << 30)), Read: cappedBytes(limit, t)})
 		}, limit * 0.95},
 		"a verify that is over at once": {func(m *Meter, t time.Duration) {
 			m.Verifying(manifest.Progress{Size: 100 << 30, Done: 100 << 30, Read: 1 << 20})
 		}, 0},
-		"a delivery, of which nobody knows what was sent": {func(m *Meter, t time.Duration) {
+		"a delivery, with an unknown number of sent bytes": {func(m *Meter, t time.Duration) {
 			m.Delivering(int64(t.Seconds()*(1<<30)), 100<<30)
 		}, 0},
 	} {
@@ -87,18 +87,18 @@ func TestRatesAreOfWhatMoved(t *testing.T) {
 			now, last := began, journal.Bytes{}
 			opts := Options{Now: func() time.Time { return now }, Notify: func(e journal.Event) {
 				if last = *e.Bytes; float64(last.Rate) > most {
-					t.Errorf("after %v the rate is %d, the most is %.0f", now.Sub(began), last.Rate, most)
+					t.Errorf("after %v: rate %d, want at most %.0f", now.Sub(began), last.Rate, most)
 				}
 			}}
 			m := unitRun(journal.Plan{}, Facts{}, Environment{}, Permit{}, opts).Record.Meter(2000)
-			for _, step := range []time.Duration{time.Millisecond, 250 * time.Millisecond} { // a disk that is done at once is shown at once
+			for _, step := range []time.Duration{time.Millisecond, 250 * time.Millisecond} { // the first event of a short copy is not delayed
 				for range 40 {
 					tc.shown(m, now.Sub(began))
 					now = now.Add(step)
 				}
 			}
 			if last.Rate < tc.least {
-				t.Errorf("in the end the rate is %d, and at least %d moved", last.Rate, tc.least)
+				t.Errorf("final rate %d, want at least %d", last.Rate, tc.least)
 			}
 		})
 	}

@@ -26,28 +26,28 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// bench is a world and a state directory; process opens decamp on them.
-type bench struct {
+// testBed is a world and a state directory. newProcess starts decamp with them.
+type testBed struct {
 	*world
 	t        *testing.T
 	dir      string
 	attempts int                 // Options.Attempts
-	onEvent  func(journal.Event) // may be nil
+	onEvent  func(journal.Event) // called for each event; may be nil
 
-	flipAtVerify func() int64             // where a bit of disk 2000's image flips when verify begins; may be nil
-	meddle       func(journal.Event) bool // done to the VM of a warm run, until it says that it was; may be nil
-	paranoid     bool
-	start        bool // a warm run starts the VM
+	flipAtVerify func() int64             // returns the offset in disk 2000's image at which a bit flips when verify starts; may be nil
+	interfere    func(journal.Event) bool // changes the VM of a warm run at an event; called until it returns true; may be nil
+	paranoid     bool                     // Permit.Paranoid of a warm run
+	start        bool                     // Permit.Start of a warm run
 
-	keys *fleetkey.Keys // that sign the engine's record; nil: nothing is signed
+	keys *fleetkey.Keys // keys that sign the engine's records; nil signs nothing
 
 	mu     sync.Mutex
 	events []journal.Event
 }
 
-func newBench(t *testing.T) *bench {
-	b := &bench{world: newWorld(), t: t, dir: t.TempDir()}
-	t.Cleanup(b.letGo) // package testing keeps it, and there are hundreds of tests
+func newTestBed(t *testing.T) *testBed {
+	b := &testBed{world: newWorld(), t: t, dir: t.TempDir()}
+	t.Cleanup(b.release) // package testing keeps b, and there are hundreds of tests
 	state, err := emptyState()
 	if err != nil {
 		t.Fatal(err)
@@ -61,8 +61,8 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// emptyState returns the database of an engine that has recorded nothing. The engine makes its tables once here,
-// and not once for each test.
+// emptyState returns the database of an engine without records. The engine creates its tables once here,
+// and not for each test.
 var emptyState = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "decamp-state-")
 	if err != nil {
@@ -79,14 +79,14 @@ var emptyState = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(filepath.Join(dir, "state.db"))
 })
 
-// letGo lets go of the world, and of what leads to it.
-func (b *bench) letGo() {
+// release drops the references to the world, so that it can be garbage-collected.
+func (b *testBed) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.world, b.onEvent, b.flipAtVerify, b.meddle, b.events = nil, nil, nil, nil, nil
+	b.world, b.onEvent, b.flipAtVerify, b.interfere, b.events = nil, nil, nil, nil, nil
 }
 
-func (b *bench) notify(e journal.Event) {
+func (b *testBed) notify(e journal.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.events = append(b.events, e)
@@ -95,7 +95,7 @@ func (b *bench) notify(e journal.Event) {
 	}
 }
 
-func (b *bench) told(k journal.EventKind) (found []journal.Event) {
+func (b *testBed) eventsOf(k journal.EventKind) (found []journal.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.events {
@@ -106,20 +106,20 @@ func (b *bench) told(k journal.EventKind) (found []journal.Event) {
 	return found
 }
 
-func (b *bench) plan() journal.Plan {
+func (b *testBed) plan() journal.Plan {
 	p := journal.New(&url.URL{Scheme: "esxi", Host: "esx1"}, b.vm, "mem:/", "raw", "fake", time.Unix(0, 0))
 	p.Hardware, p.Engine = b.hardware, b.engine
 	return p
 }
 
-// process is decamp running on the bench.
+// process is a decamp process on a test bed.
 type process struct {
 	*migrate.Migrator
 	engine *workflow.Engine
 	store  *journal.Store
 }
 
-func (b *bench) process() *process {
+func (b *testBed) newProcess() *process {
 	b.t.Helper()
 	e, err := workflow.Open(b.t.Context(), workflow.Config{Dir: filepath.Join(b.dir, "state"), Grace: 10 * time.Second, Keys: b.keys})
 	if err != nil {
@@ -139,22 +139,22 @@ func (b *bench) process() *process {
 	return &process{m, e, store}
 }
 
-// migrate runs decamp once, as a process of its own.
-func (b *bench) migrate(permit migrate.Permit) (migrate.Outcome, error) {
+// migrate runs one migration in a new decamp process.
+func (b *testBed) migrate(permit migrate.Permit) (migrate.Outcome, error) {
 	b.t.Helper()
-	p := b.process()
-	out, err := p.Migrate(b.t.Context(), b.plan(), b.rig(b.t, b.dir), permit)
+	p := b.newProcess()
+	out, err := p.Migrate(b.t.Context(), b.plan(), b.newEnvironment(b.t, b.dir), permit)
 	if cerr := p.engine.Close(); cerr != nil {
 		b.t.Fatal(cerr)
 	}
 	return out, err
 }
 
-// checkPublished compares what was published with the VM's disks.
-func (b *bench) checkPublished(out migrate.Outcome) {
+// checkPublished compares the published images with the VM's disks.
+func (b *testBed) checkPublished(out migrate.Outcome) {
 	b.t.Helper()
 	if b.published == nil {
-		b.t.Fatal("nothing was published")
+		b.t.Fatal("no VM was published")
 	}
 	if len(b.published.Images) != len(b.vm.Disks) || len(out.Facts.Verified) != len(b.vm.Disks) {
 		b.t.Fatalf("published %d images, verified %d", len(b.published.Images), len(out.Facts.Verified))
@@ -164,7 +164,7 @@ func (b *bench) checkPublished(out migrate.Outcome) {
 		if !m.finished || !bytes.Equal(m.medium, b.disks[img.Key]) {
 			b.t.Errorf("image of disk %d differs from the disk, or is not finished (%v)", img.Key, m.finished)
 		}
-		if !migrate.Sealed(img) {
+		if !migrate.IsSealed(img) {
 			b.t.Errorf("manifest of disk %d is not sealed with root %s", img.Key, img.Root)
 		}
 	}
@@ -172,14 +172,14 @@ func (b *bench) checkPublished(out migrate.Outcome) {
 
 func TestMigrate(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
 	var steps []string
-	for _, e := range b.told(journal.StepStarted) {
+	for _, e := range b.eventsOf(journal.StepStarted) {
 		steps = append(steps, e.Step)
 	}
 	if want := []string{"preflight", "copy", "detect", "convert", "verify", "commit"}; !slices.Equal(steps, want) {
@@ -187,17 +187,17 @@ func TestMigrate(t *testing.T) {
 	}
 	for _, op := range b.ops {
 		if op == "power off" {
-			t.Error("the power state of a VM that was off was changed")
+			t.Error("decamp changed the power state of a VM that was off")
 		}
 	}
-	if len(b.told(journal.RunDone)) != 1 || len(b.told(journal.Summarized)) != 1 {
+	if len(b.eventsOf(journal.RunDone)) != 1 || len(b.eventsOf(journal.Summarized)) != 1 {
 		t.Errorf("events %+v", b.events)
 	}
 }
 
-func TestAuditFilesNameTheSums(t *testing.T) {
+func TestAuditFilesContainTheHashes(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
@@ -208,9 +208,9 @@ func TestAuditFilesNameTheSums(t *testing.T) {
 	}
 }
 
-func TestSummarySaysWhereTheTimeWent(t *testing.T) {
+func TestSummaryListsTheTimePerStage(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
@@ -229,9 +229,9 @@ func TestSummarySaysWhereTheTimeWent(t *testing.T) {
 	}
 }
 
-func TestDoneRunIsNotDoneAgain(t *testing.T) {
+func TestDoneRunIsNotRepeated(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	first, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
@@ -239,14 +239,14 @@ func TestDoneRunIsNotDoneAgain(t *testing.T) {
 	b.reads = nil
 	again, err := b.migrate(migrate.Permit{})
 	if err != nil || !again.Repeated || len(b.reads) > 0 || !reflect.DeepEqual(again.Facts.Verified, first.Facts.Verified) {
-		t.Fatalf("again: %+v, %v; read %v", again, err, b.reads)
+		t.Fatalf("second run: %+v, %v; read %v", again, err, b.reads)
 	}
 }
 
-// Killed between the record of its end and its journal, a run that is done says so the next time.
-func TestDoneRunSaysSoInItsJournal(t *testing.T) {
+// If decamp is killed after it recorded the end of a run and before it updated the journal, the next run updates it.
+func TestDoneRunCompletesItsJournal(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	if _, err := b.migrate(migrate.Permit{}); err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestDoneRunSaysSoInItsJournal(t *testing.T) {
 			t.Fatalf("run %s, %v; want %s", r.State, err, want)
 		}
 		if again, err := b.migrate(migrate.Permit{}); err != nil || !again.Repeated {
-			t.Fatalf("again: %+v, %v", again, err)
+			t.Fatalf("second run: %+v, %v", again, err)
 		}
 	}
 	if now, err := os.ReadFile(path); err != nil || len(strings.SplitAfter(string(now), "\n")) != len(lines) {
@@ -273,9 +273,9 @@ func TestDoneRunSaysSoInItsJournal(t *testing.T) {
 	}
 }
 
-func TestRunBeginsAfreshWhenThePublishedVMIsGone(t *testing.T) {
+func TestRunRestartsIfPublishedVMIsMissing(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	if _, err := b.migrate(migrate.Permit{}); err != nil {
 		t.Fatal(err)
 	}
@@ -317,22 +317,22 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newTestBed(t)
 			tc.change(b.vm)
 			_, err := b.migrate(migrate.Permit{})
 			if fault.KindOf(err) != tc.kind || !strings.Contains(fault.HintOf(err), tc.hint) {
 				t.Fatalf("got %v (%v), remedy %q", err, fault.KindOf(err), fault.HintOf(err))
 			}
 			if len(b.images) > 0 || b.published != nil {
-				t.Error("something was created")
+				t.Error("the run created an image or published a VM")
 			}
 		})
 	}
 }
 
-// The inventory has a code of its own for raw devices in physical mode: the same disk is not told
-// of a second time in other words.
-func TestPhysicalRawDeviceIsToldOnce(t *testing.T) {
+// The inventory has a separate code for raw devices in physical mode. decamp reports one obstacle for such
+// a disk.
+func TestPhysicalRawDeviceIsReportedOnce(t *testing.T) {
 	w := inventory.Warning{Code: "rdm-physical", Text: "a raw device in physical mode", Remedy: "move it", Blocks: true}
 	vm := &inventory.VM{Disks: []inventory.Disk{{Key: 2000, Backing: inventory.RDM, Layers: 1}}, Warnings: []inventory.Warning{w}}
 	if got := migrate.Obstacles(vm, nil, migrate.Permit{}); len(got) != 1 || got[0].Code != w.Code {
@@ -344,9 +344,9 @@ func TestPhysicalRawDeviceIsToldOnce(t *testing.T) {
 	}
 }
 
-// A permission to power the VM off clears the states that it ends: running, and with force a suspended VM
-// of a cold migration. A warm migration requires a VM that runs.
-func TestObstaclesThatPowerOffClears(t *testing.T) {
+// A permission to power the VM off removes the obstacle "running". With force, it also removes "suspended"
+// for a cold migration. A warm migration requires a VM that runs.
+func TestPowerOffPermissionRemovesObstacles(t *testing.T) {
 	for _, c := range []struct {
 		power inventory.Power
 		p     migrate.Permit
@@ -371,9 +371,9 @@ func TestObstaclesThatPowerOffClears(t *testing.T) {
 	}
 }
 
-func TestPowerOffOnlyWhenAskedAndNothingElseStandsInTheWay(t *testing.T) {
+func TestPowerOffRequiresAPermissionAndNoObstacle(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	b.vm.Power, b.vm.Snapshots = inventory.PoweredOn, 1
 	if _, err := b.migrate(migrate.Permit{PowerOff: true}); !fault.Is(err, fault.Conflict) || b.vm.Power != inventory.PoweredOn {
 		t.Fatalf("VM with a snapshot is %s after %v", b.vm.Power, err)
@@ -387,15 +387,15 @@ func TestPowerOffOnlyWhenAskedAndNothingElseStandsInTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	if out.Facts.VM.Power != inventory.PoweredOff || len(b.told(journal.PowerChanged)) != 2 {
-		t.Fatalf("power %s, events %v", out.Facts.VM.Power, b.told(journal.PowerChanged))
+	if out.Facts.VM.Power != inventory.PoweredOff || len(b.eventsOf(journal.PowerChanged)) != 2 {
+		t.Fatalf("power %s, events %v", out.Facts.VM.Power, b.eventsOf(journal.PowerChanged))
 	}
 }
 
-// What somebody had taken off a network while the VM ran is not connected again by moving it.
-func TestCardsThatWerePulledStayOff(t *testing.T) {
+// A network card that was disconnected while the VM ran stays disconnected after the migration.
+func TestDisconnectedCardsStayDisconnected(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	b.vm.Power = inventory.PoweredOn
 	b.vm.NICs = []inventory.NIC{
 		{Key: 4000, MAC: "00:50:56:00:00:01", Connected: true, StartConnected: true},
@@ -420,39 +420,39 @@ func TestCardsThatWerePulledStayOff(t *testing.T) {
 
 func TestAnotherVMUnderTheSameReferenceIsRefused(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	p := b.process()
+	b := newTestBed(t)
+	p := b.newProcess()
 	pl := b.plan()
-	b.vm.UUID = "somebody else"
-	_, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), migrate.Permit{})
+	b.vm.UUID = "another VM"
+	_, err := p.Migrate(t.Context(), pl, b.newEnvironment(t, b.dir), migrate.Permit{})
 	if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 		t.Fatal(err)
 	}
 }
 
-func TestOptionsMayChangeUntilSomethingWasCopied(t *testing.T) {
+func TestOptionsCanChangeBeforeTheCopy(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	b.vm.Snapshots = 1
-	p := b.process()
+	p := b.newProcess()
 	pl := b.plan()
-	if _, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), migrate.Permit{}); !fault.Is(err, fault.Conflict) {
+	if _, err := p.Migrate(t.Context(), pl, b.newEnvironment(t, b.dir), migrate.Permit{}); !fault.Is(err, fault.Conflict) {
 		t.Fatal(err)
 	}
 	b.vm.Snapshots = 0
 	pl.Format = "qcow2"
-	b.before = failing("write", fault.New(fault.Full, "no space"))
-	if _, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), migrate.Permit{}); !fault.Is(err, fault.Full) {
+	b.before = failOperation("write", fault.New(fault.Full, "no space"))
+	if _, err := p.Migrate(t.Context(), pl, b.newEnvironment(t, b.dir), migrate.Permit{}); !fault.Is(err, fault.Full) {
 		t.Fatal(err)
 	}
 	pl.Format = "raw"
-	if _, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), migrate.Permit{}); !fault.Is(err, fault.Conflict) {
+	if _, err := p.Migrate(t.Context(), pl, b.newEnvironment(t, b.dir), migrate.Permit{}); !fault.Is(err, fault.Conflict) {
 		t.Fatalf("another format after the copy began: %v", err)
 	}
 }
 
-// failing fails every op of that name.
-func failing(name string, err error) func(context.Context, string) error {
+// failOperation returns a hook that fails every operation with the given name. The name "" fails none.
+func failOperation(name string, err error) func(context.Context, string) error {
 	return func(_ context.Context, op string) error {
 		if op == name {
 			return err
@@ -461,15 +461,15 @@ func failing(name string, err error) func(context.Context, string) error {
 	}
 }
 
-func TestFullTargetIsContinuedOnceThereIsRoom(t *testing.T) {
+func TestRunContinuesAfterFullTarget(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.before = failing("sync", fault.New(fault.Full, "no space left").WithHint("free 3 GiB"))
+	b := newTestBed(t)
+	b.before = failOperation("sync", fault.New(fault.Full, "no space left").WithHint("free 3 GiB"))
 	_, err := b.migrate(migrate.Permit{})
 	if !fault.Is(err, fault.Full) || fault.HintOf(err) != "free 3 GiB" || b.published != nil {
 		t.Fatalf("%v, remedy %q", err, fault.HintOf(err))
 	}
-	b.before = failing("", nil)
+	b.before = failOperation("", nil)
 	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
@@ -477,9 +477,9 @@ func TestFullTargetIsContinuedOnceThereIsRoom(t *testing.T) {
 	b.checkPublished(out)
 }
 
-func TestPassingFaultsAreRetried(t *testing.T) {
+func TestTransientFaultsAreRetried(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	var mu sync.Mutex
 	failures := 0
 	b.before = func(_ context.Context, op string) error {
@@ -496,30 +496,30 @@ func TestPassingFaultsAreRetried(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	if n := len(b.told(journal.StepRetried)); n < 2 {
-		t.Errorf("%d retries told", n)
+	if n := len(b.eventsOf(journal.StepRetried)); n < 2 {
+		t.Errorf("%d retries, want at least 2", n)
 	}
 }
 
-func TestLastingFaultsAreNotRetried(t *testing.T) {
+func TestPermanentFaultsAreNotRetried(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.before = failing("vm", fault.New(fault.Denied, "wrong password"))
-	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Denied) || len(b.told(journal.StepRetried)) > 0 {
-		t.Fatalf("%v after %d retries", err, len(b.told(journal.StepRetried)))
+	b := newTestBed(t)
+	b.before = failOperation("vm", fault.New(fault.Denied, "wrong password"))
+	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Denied) || len(b.eventsOf(journal.StepRetried)) > 0 {
+		t.Fatalf("%v after %d retries", err, len(b.eventsOf(journal.StepRetried)))
 	}
-	b.before = failing("vm", fault.New(fault.Transient, "503"))
-	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Transient) || len(b.told(journal.StepRetried)) != 5 {
-		t.Fatalf("%v after %d retries, want 5", err, len(b.told(journal.StepRetried)))
+	b.before = failOperation("vm", fault.New(fault.Transient, "503"))
+	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Transient) || len(b.eventsOf(journal.StepRetried)) != 5 {
+		t.Fatalf("%v after %d retries, want 5", err, len(b.eventsOf(journal.StepRetried)))
 	}
 }
 
-// flipped leaves a run whose verify found one bad chunk, at 2 MiB of disk 2001.
-func flipped(t *testing.T) *bench {
+// newRunWithBadChunk returns a test bed with a run whose verify found one bad chunk, at 2 MiB of disk 2001.
+func newRunWithBadChunk(t *testing.T) *testBed {
 	t.Helper()
-	b := newBench(t)
+	b := newTestBed(t)
 	b.onEvent = func(e journal.Event) {
-		if e.Kind == journal.DiskDone && e.Disk == 2001 { // everything was hashed, nothing verified
+		if e.Kind == journal.DiskDone && e.Disk == 2001 { // all chunks were hashed, none was verified
 			b.images[filepath.Join(b.dir, "2001")].now[2*mib+77] ^= 0x10
 			b.onEvent = nil
 		}
@@ -534,11 +534,11 @@ func flipped(t *testing.T) *bench {
 	return b
 }
 
-func TestFlippedBitIsNamedAndNothingPublished(t *testing.T) {
+func TestFlippedBitPreventsPublish(t *testing.T) {
 	t.Parallel()
-	b := flipped(t)
-	if bad := b.told(journal.ChunkBad); len(bad) != 1 || bad[0].Disk != 2001 {
-		t.Fatalf("bad chunks told: %+v", bad)
+	b := newRunWithBadChunk(t)
+	if bad := b.eventsOf(journal.ChunkBad); len(bad) != 1 || bad[0].Disk != 2001 {
+		t.Fatalf("bad chunks %+v", bad)
 	}
 	b.reads = map[int32][]disk.Range{}
 	out, err := b.migrate(migrate.Permit{})
@@ -547,54 +547,54 @@ func TestFlippedBitIsNamedAndNothingPublished(t *testing.T) {
 	}
 	b.checkPublished(out)
 	if len(b.reads[2000]) > 0 || len(b.reads[2001]) != 1 || b.reads[2001][0].Off != 2*mib {
-		t.Errorf("read again %v, want just the bad chunk", b.reads)
+		t.Errorf("second run read %v, want the bad chunk only", b.reads)
 	}
 }
 
-// Whoever shares a transfer with this run must not wait for a disk that it has: neither
-// when it copied it, nor when the run begins again at verify.
-func TestEveryDiskIsSettled(t *testing.T) {
+// A run reports every disk that needs no transfer, so that no other run waits for it: after the copy, and also if the
+// run continues at verify.
+func TestEveryDiskWithoutTransferIsReported(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	p := b.process()
+	b := newTestBed(t)
+	p := b.newProcess()
 	for _, begins := range []string{"copy", "verify"} {
 		settled := map[int32]bool{}
 		var mu sync.Mutex
-		rig := b.rig(t, b.dir)
-		rig.Settled = func(disk int32) { mu.Lock(); defer mu.Unlock(); settled[disk] = true }
-		rig.Reread = func(context.Context, transport.Disk) (disk.Source, string, error) {
+		env := b.newEnvironment(t, b.dir)
+		env.Settled = func(disk int32) { mu.Lock(); defer mu.Unlock(); settled[disk] = true }
+		env.Reread = func(context.Context, transport.Disk) (disk.Source, string, error) {
 			return nil, "", errors.New("not now")
 		}
-		if _, err := p.Migrate(t.Context(), b.plan(), rig, migrate.Permit{}); err == nil {
+		if _, err := p.Migrate(t.Context(), b.plan(), env, migrate.Permit{}); err == nil {
 			t.Fatal("verify did not fail")
 		}
 		if !settled[2000] || !settled[2001] {
-			t.Errorf("a run that begins at %s settled %v", begins, settled)
+			t.Errorf("a run that starts at %s settled %v", begins, settled)
 		}
 	}
 }
 
 func TestCancelStopsAndTheNextRunContinues(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	var first sync.Once // the checkpoint that ends a canceled copy syncs too
+	var first sync.Once // the checkpoint at the end of a canceled copy also syncs
 	b.before = func(ctx context.Context, op string) error {
 		if op == "sync" {
-			first.Do(func() { cancel(); b.stopped() })
+			first.Do(func() { cancel(); b.waitForStop() })
 		}
 		return ctx.Err()
 	}
-	p := b.process()
-	_, err := p.Migrate(ctx, b.plan(), b.rig(t, b.dir), migrate.Permit{})
+	p := b.newProcess()
+	_, err := p.Migrate(ctx, b.plan(), b.newEnvironment(t, b.dir), migrate.Permit{})
 	if !fault.Is(err, fault.Canceled) || !strings.Contains(fault.HintOf(err), "same command again") {
 		t.Fatalf("got %v, remedy %q", err, fault.HintOf(err))
 	}
 	if r, err := p.store.Run(b.plan().ID); err != nil || r.State != journal.Stopped {
 		t.Fatalf("run is %s, %v", r.State, err)
 	}
-	b.before = failing("", nil)
-	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{})
+	b.before = failOperation("", nil)
+	out, err := p.Migrate(t.Context(), b.plan(), b.newEnvironment(t, b.dir), migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -603,56 +603,56 @@ func TestCancelStopsAndTheNextRunContinues(t *testing.T) {
 
 func TestDiscardRemovesEverything(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.before = failing("finish", errors.New("broken"))
+	b := newTestBed(t)
+	b.before = failOperation("finish", errors.New("broken"))
 	if _, err := b.migrate(migrate.Permit{}); err == nil {
-		t.Fatal("did not fail")
+		t.Fatal("the migration did not fail")
 	}
-	p := b.process()
-	if err := p.Discard(t.Context(), b.plan().ID, b.rig(t, b.dir)); err != nil {
+	p := b.newProcess()
+	if err := p.Discard(t.Context(), b.plan().ID, b.newEnvironment(t, b.dir)); err != nil {
 		t.Fatal(err)
 	}
 	left, err := filepath.Glob(filepath.Join(b.dir, "*.manifest*"))
 	if err != nil || len(left) > 0 || len(b.images) > 0 {
-		t.Fatalf("left %v, %d images, %v", left, len(b.images), err)
+		t.Fatalf("%v and %d images remain, %v", left, len(b.images), err)
 	}
 	if _, err := p.store.Plan(b.plan().ID); !fault.Is(err, fault.NotFound) {
 		t.Fatalf("plan after discard: %v", err)
 	}
-	b.before = failing("", nil)
-	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{})
+	b.before = failOperation("", nil)
+	out, err := p.Migrate(t.Context(), b.plan(), b.newEnvironment(t, b.dir), migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	if err := p.Discard(t.Context(), b.plan().ID, b.rig(t, b.dir)); !fault.Is(err, fault.Conflict) || b.published == nil {
+	if err := p.Discard(t.Context(), b.plan().ID, b.newEnvironment(t, b.dir)); !fault.Is(err, fault.Conflict) || b.published == nil {
 		t.Fatalf("discard of a published VM: %v", err)
 	}
 }
 
 func TestUndoIsSafeIfNothingRan(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	p := b.process()
-	if err := p.Undo(t.Context(), b.plan(), migrate.Facts{}, b.rig(t, b.dir)); err != nil {
+	b := newTestBed(t)
+	p := b.newProcess()
+	if err := p.Undo(t.Context(), b.plan(), migrate.Facts{}, b.newEnvironment(t, b.dir)); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Discard(t.Context(), b.plan().ID, b.rig(t, b.dir)); !fault.Is(err, fault.NotFound) {
-		t.Fatalf("discard of no run: %v", err)
+	if err := p.Discard(t.Context(), b.plan().ID, b.newEnvironment(t, b.dir)); !fault.Is(err, fault.NotFound) {
+		t.Fatalf("discard without a run: %v", err)
 	}
 }
 
-// What a crash of the machine leaves behind the end of a manifest that is verified already is not
+// Garbage that a crash of the machine leaves at the end of a verified manifest is not
 // published.
-func TestManifestDamagedAfterVerifyIsMended(t *testing.T) {
+func TestManifestDamagedAfterVerifyIsRepaired(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	damaged := 0
 	b.onEvent = func(e journal.Event) {
 		if e.Kind != journal.StepDone || e.Step != migrate.StepVerify {
 			return
 		}
-		manifests, _ := filepath.Glob(filepath.Join(b.dir, "*.manifest")) // the pattern is right
+		manifests, _ := filepath.Glob(filepath.Join(b.dir, "*.manifest")) // the pattern is valid
 		for _, path := range manifests {
 			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 			if err == nil {
@@ -671,11 +671,11 @@ func TestManifestDamagedAfterVerifyIsMended(t *testing.T) {
 	}
 	b.checkPublished(out)
 	if damaged == 0 {
-		t.Fatal("nothing was damaged")
+		t.Fatal("no manifest was damaged")
 	}
 	for _, img := range b.published.Images {
-		if !migrate.Sealed(img) {
-			t.Errorf("the manifest of disk %d was published damaged", img.Key)
+		if !migrate.IsSealed(img) {
+			t.Errorf("the published manifest of disk %d is damaged", img.Key)
 		}
 	}
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// recordBench is a bench whose paths are the same wherever the state directory is.
-func recordBench(t *testing.T) *bench {
+// newRecordTestBed returns a test bed with relative paths, which do not depend on the location of the state directory.
+func newRecordTestBed(t *testing.T) *testBed {
 	t.Helper()
 	t.Chdir(t.TempDir())
 	if err := os.Mkdir("images", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	b := newBench(t)
+	b := newTestBed(t)
 	b.dir = "images"
 	return b
 }
 
-// Each directory in testdata is the state of one release, killed in commit after every
-// other step was recorded (see testdata/README.md). Every later release must publish
-// from it what that release would have published.
+// Each directory in testdata is the state of one release that was killed in commit, after all
+// other steps (see testdata/README.md). Every later release must publish
+// the same VM from it as that release.
 func TestRecordedStateOfEveryReleaseIsPublished(t *testing.T) {
 	releases, err := filepath.Glob("testdata/v*")
 	if err != nil || len(releases) == 0 {
@@ -38,7 +38,7 @@ func TestRecordedStateOfEveryReleaseIsPublished(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := recordBench(t)
+			b := newRecordTestBed(t)
 			if err := os.CopyFS(filepath.Join("images", "state"), os.DirFS(state)); err != nil {
 				t.Fatal(err)
 			}
@@ -50,7 +50,7 @@ func TestRecordedStateOfEveryReleaseIsPublished(t *testing.T) {
 			if err := errors.Join(err, json.Unmarshal(text, &want)); err != nil {
 				t.Fatal(err)
 			}
-			want.Hardware = targets.Compat // which those releases had no other than
+			want.Hardware = targets.Compat // the only hardware of those releases
 			if !reflect.DeepEqual(*b.published, want) {
 				t.Errorf("published %+v, want %+v", *b.published, want)
 			}
@@ -61,19 +61,19 @@ func TestRecordedStateOfEveryReleaseIsPublished(t *testing.T) {
 	}
 }
 
-// TestRecord writes the state directory of this release: see testdata/README.md.
+// TestRecord writes the state directory of this release. See testdata/README.md.
 func TestRecord(t *testing.T) {
 	dir := os.Getenv("MIGRATE_RECORD")
 	if dir == "" {
-		dir = filepath.Join(t.TempDir(), "state") // recording itself is tested on every run
+		dir = filepath.Join(t.TempDir(), "state") // every test run also checks the recording
 	}
-	whole := recordBench(t)
+	whole := newRecordTestBed(t)
 	if _, err := whole.migrate(migrate.Permit{}); err != nil {
 		t.Fatal(err)
 	}
-	b := recordBench(t)
-	if !b.crash(int64(len(whole.ops)), migrate.Permit{}) || b.published == nil {
-		t.Fatal("did not stop in commit, behind its effect")
+	b := newRecordTestBed(t)
+	if !b.crashAt(int64(len(whole.ops)), migrate.Permit{}) || b.published == nil {
+		t.Fatal("the run did not stop in commit after the VM was published")
 	}
 	text, err := json.MarshalIndent(b.published, "", "  ")
 	if err == nil {

@@ -25,11 +25,11 @@ import (
 
 var booted = testboot.Report{Verdict: testboot.Booted, Reason: "login:", Accel: testboot.TCG, Elapsed: time.Minute}
 
-// rehearsed runs a warm migration in which a rehearsal is asked for after the first round, and the
-// cutover when that has ended. It returns how it did.
-func (b *bench) rehearsed(boot func(ctx context.Context, p *process, what migrate.Rehearsing) (testboot.Report, error)) (migrate.Outcome, *journal.Rehearsed) {
+// migrateWithRehearsal runs a warm migration in which the user requests a rehearsal after the first round, and the
+// cutover after the rehearsal. It returns the outcome and the answer to the request.
+func (b *testBed) migrateWithRehearsal(boot func(ctx context.Context, p *process, r migrate.Rehearsing) (testboot.Report, error)) (migrate.Outcome, *journal.Rehearsed) {
 	b.t.Helper()
-	p := b.waiting()
+	p := b.newWaitingProcess()
 	rounds := 0
 	b.onEvent = func(e journal.Event) {
 		var err error
@@ -45,29 +45,29 @@ func (b *bench) rehearsed(boot func(ctx context.Context, p *process, what migrat
 			b.t.Error(err)
 		}
 	}
-	rig := b.rig(b.t, b.dir)
-	rig.Rehearse = func(ctx context.Context, what migrate.Rehearsing) (testboot.Report, error) { return boot(ctx, p, what) }
-	out, err := p.Migrate(b.t.Context(), b.warmPlan(), rig, migrate.Permit{})
+	env := b.newEnvironment(b.t, b.dir)
+	env.Rehearse = func(ctx context.Context, r migrate.Rehearsing) (testboot.Report, error) { return boot(ctx, p, r) }
+	out, err := p.Migrate(b.t.Context(), b.warmPlan(), env, migrate.Permit{})
 	if err := errors.Join(err, p.engine.Close()); err != nil {
 		b.t.Fatal(err)
 	}
 	answer, err := p.store.Rehearsed(out.Run)
 	if err != nil || answer == nil || answer.ID != "1" {
-		b.t.Fatalf("answered %+v, %v", answer, err)
+		b.t.Fatalf("answer %+v, %v", answer, err)
 	}
-	if asked, err := p.store.Rehearsal(out.Run); asked != nil || err != nil {
-		b.t.Errorf("it is asked still: %+v, %v", asked, err)
+	if request, err := p.store.Rehearsal(out.Run); request != nil || err != nil {
+		b.t.Errorf("the request remains: %+v, %v", request, err)
 	}
-	if migrate.There(scratchIn(p.store, out.Run)) {
-		b.t.Error("its folder is left")
+	if migrate.FileExists(scratchFolder(p.store, out.Run)) {
+		b.t.Error("the folder of the rehearsal remains")
 	}
 	return out, answer
 }
 
-// disksOf reads all that is booted.
-func disksOf(t *testing.T, what migrate.Rehearsing) map[string][]byte {
+// readDisks returns the content of the disks that a rehearsal boots, by name.
+func readDisks(t *testing.T, r migrate.Rehearsing) map[string][]byte {
 	all := map[string][]byte{}
-	for path, src := range what.Disks {
+	for path, src := range r.Disks {
 		p := make([]byte, src.Size())
 		if err := src.ReadAt(context.Background(), p, 0); err != nil {
 			t.Error(err)
@@ -77,48 +77,48 @@ func disksOf(t *testing.T, what migrate.Rehearsing) map[string][]byte {
 	return all
 }
 
-// What is booted is the images as a round left them, with what is converted, and stays so while other
-// rounds write to them.
-func TestRehearsalWhileRoundsGoOn(t *testing.T) {
+// A rehearsal boots the converted images of one round. They do not change while other rounds write to the
+// images.
+func TestRehearsalDuringRounds(t *testing.T) {
 	t.Parallel()
-	b := warmBench(t, 40)
-	b.converts(journal.Virtio)
+	b := newWarmTestBed(t, 40)
+	b.setConversion(journal.Virtio)
 	b.convert = func(ctx context.Context, disks []convert.Disk, o convert.Options) (convert.Result, error) {
-		r, err := editing(ctx, disks, o)
-		r.GuestAgent = true // to come
+		r, err := convertWithEdits(ctx, disks, o)
+		r.GuestAgent = true // the conversion would install it
 		return r, err
 	}
-	out, answer := b.rehearsed(func(ctx context.Context, p *process, what migrate.Rehearsing) (testboot.Report, error) {
-		was, rounds := disksOf(t, what), len(b.told(journal.RoundDone))
-		for deadline := time.Now().Add(10 * time.Minute); len(b.told(journal.RoundDone)) < rounds+3; {
+	out, answer := b.migrateWithRehearsal(func(ctx context.Context, p *process, rehearsal migrate.Rehearsing) (testboot.Report, error) {
+		before, rounds := readDisks(t, rehearsal), len(b.eventsOf(journal.RoundDone))
+		for deadline := time.Now().Add(10 * time.Minute); len(b.eventsOf(journal.RoundDone)) < rounds+3; {
 			if time.Now().After(deadline) || ctx.Err() != nil {
-				t.Fatalf("no round was done meanwhile (%v)", ctx.Err())
+				t.Fatalf("no three rounds during the rehearsal (%v)", ctx.Err())
 			}
 			time.Sleep(time.Millisecond)
 		}
-		if now := disksOf(t, what); !bytes.Equal(was["2000"], now["2000"]) || !bytes.Equal(was["2001"], now["2001"]) {
-			t.Error("what is booted has changed")
+		if now := readDisks(t, rehearsal); !bytes.Equal(before["2000"], now["2000"]) || !bytes.Equal(before["2001"], now["2001"]) {
+			t.Error("the booted disks changed")
 		}
-		if text := string(was["2001"][8192:]); !strings.HasPrefix(text, "UUID=8d1a") {
-			t.Error("it is not converted")
+		if text := string(before["2001"][8192:]); !strings.HasPrefix(text, "UUID=8d1a") {
+			t.Error("disk 2001 is not converted")
 		}
-		if what.Expect != "up" || !strings.Contains(what.Domain, b.dir) || !strings.HasSuffix(what.Domain, "and an agent") || !strings.HasPrefix(what.Keep, p.store.Folder(b.plan().ID)) {
-			t.Errorf("%+v", what)
+		if rehearsal.Expect != "up" || !strings.Contains(rehearsal.Domain, b.dir) || !strings.HasSuffix(rehearsal.Domain, "and an agent") || !strings.HasPrefix(rehearsal.Keep, p.store.Folder(b.plan().ID)) {
+			t.Errorf("%+v", rehearsal)
 		}
 		return booted, nil
 	})
 	b.checkConverted(out)
-	b.nothingLeft()
+	b.checkNoSnapshots()
 	var report testboot.Report
 	if err := json.Unmarshal(answer.Report, &report); err != nil || !report.Booted() || answer.Failure != nil {
-		t.Errorf("answered %+v, %v", answer, err)
+		t.Errorf("answer %+v, %v", answer, err)
 	}
-	if e := b.told(journal.RehearsalDone); len(e) != 1 || e[0].Message != "rehearsal: it boots, after 1m0s on tcg: login:" {
-		t.Errorf("told %+v", e)
+	if e := b.eventsOf(journal.RehearsalDone); len(e) != 1 || e[0].Message != "rehearsal: it boots, after 1m0s on tcg: login:" {
+		t.Errorf("events %+v", e)
 	}
 }
 
-// However a rehearsal ends, its run goes on.
+// A run continues after its rehearsal, also if the rehearsal fails or is canceled.
 func TestRehearsals(t *testing.T) {
 	t.Parallel()
 	waits := func(order func(p *process) error) func(context.Context, *process, migrate.Rehearsing) (testboot.Report, error) {
@@ -133,8 +133,8 @@ func TestRehearsals(t *testing.T) {
 	var id journal.ID
 	for name, c := range map[string]struct {
 		boot func(context.Context, *process, migrate.Rehearsing) (testboot.Report, error)
-		kind string // of the failure
-		want string
+		kind string // kind of the failure; empty for none
+		want string // text in the message
 	}{
 		"no QEMU": {func(context.Context, *process, migrate.Rehearsing) (testboot.Report, error) {
 			return testboot.Report{}, fault.New(fault.NotFound, "no QEMU")
@@ -146,26 +146,26 @@ func TestRehearsals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := warmBench(t, 41)
+			b := newWarmTestBed(t, 41)
 			id = b.plan().ID
-			out, answer := b.rehearsed(c.boot)
+			out, answer := b.migrateWithRehearsal(c.boot)
 			b.checkPublished(out)
 			if (answer.Failure == nil) != (c.kind == "") || answer.Failure != nil && answer.Failure.Kind != c.kind {
-				t.Errorf("answered %+v", answer.Failure)
+				t.Errorf("failure %+v, want kind %q", answer.Failure, c.kind)
 			}
-			if e := b.told(journal.RehearsalDone); len(e) != 1 || !strings.Contains(e[0].Message, c.want) {
-				t.Errorf("told %+v, want %q", e, c.want)
+			if e := b.eventsOf(journal.RehearsalDone); len(e) != 1 || !strings.Contains(e[0].Message, c.want) {
+				t.Errorf("events %+v, want %q", e, c.want)
 			}
 		})
 	}
 }
 
-// leftAt runs a warm migration until it waits for its second round, or until it is in that.
-func (b *bench) leftAt(inRound bool) {
+// stopWarmRun starts a warm migration and stops it before its second round, or during that round.
+func (b *testBed) stopWarmRun(inRound bool) {
 	b.t.Helper()
 	ctx, stop := context.WithCancel(b.t.Context())
 	defer stop()
-	p := b.process()
+	p := b.newProcess()
 	var rounds atomic.Int32
 	b.onEvent = func(e journal.Event) {
 		if e.Kind == journal.StepStarted && e.Step == stepRound {
@@ -182,49 +182,49 @@ func (b *bench) leftAt(inRound bool) {
 		}
 		return ctx.Err()
 	}
-	cutover := migrate.Cutover{Interval: time.Hour} // which is not over before it is stopped
+	cutover := migrate.Cutover{Interval: time.Hour} // longer than the run
 	if inRound {
 		cutover.Interval = time.Nanosecond
 	}
-	if _, err := p.Migrate(ctx, b.warmPlan(), b.rig(b.t, b.dir), migrate.Permit{Cutover: cutover}); !fault.Is(err, fault.Canceled) {
-		b.t.Fatalf("it ended with %v", err)
+	if _, err := p.Migrate(ctx, b.warmPlan(), b.newEnvironment(b.t, b.dir), migrate.Permit{Cutover: cutover}); !fault.Is(err, fault.Canceled) {
+		b.t.Fatalf("got %v, want a canceled run", err)
 	}
-	b.onEvent, b.before = nil, failing("", nil)
+	b.onEvent, b.before = nil, failOperation("", nil)
 	if err := p.engine.Close(); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-// A run that nobody drives is rehearsed from its last round; one whose round was broken off is not.
-func TestRehearsalOfABrokenRound(t *testing.T) {
+// A run without a process can be rehearsed from its last round, unless a round was interrupted.
+func TestRehearsalOfInterruptedRound(t *testing.T) {
 	t.Parallel()
 	for _, broken := range []bool{false, true} {
-		b := warmBench(t, 42)
-		b.leftAt(broken)
-		p := b.process()
-		rig := b.rig(t, b.dir)
+		b := newWarmTestBed(t, 42)
+		b.stopWarmRun(broken)
+		p := b.newProcess()
+		env := b.newEnvironment(t, b.dir)
 		boots := 0
-		rig.Rehearse = func(_ context.Context, what migrate.Rehearsing) (testboot.Report, error) {
+		env.Rehearse = func(_ context.Context, r migrate.Rehearsing) (testboot.Report, error) {
 			boots++
-			if got := disksOf(t, what)["2000"]; !bytes.Equal(got, b.image().now) {
-				t.Error("something else is booted")
+			if got := readDisks(t, r)["2000"]; !bytes.Equal(got, b.firstImage().now) {
+				t.Error("the booted disk 2000 differs from its image")
 			}
 			return booted, nil
 		}
-		report, err := warm.Rehearse(t.Context(), p.Migrator, b.plan().ID, rig, journal.Rehearsal{ID: "1"})
+		report, err := warm.Rehearse(t.Context(), p.Migrator, b.plan().ID, env, journal.Rehearsal{ID: "1"})
 		if cerr := p.engine.Close(); cerr != nil {
 			t.Fatal(cerr)
 		}
 		switch {
 		case broken && (!fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" || boots > 0):
-			t.Errorf("a broken round: %v", err)
+			t.Errorf("after an interrupted round: %v", err)
 		case !broken && (err != nil || !report.Booted() || boots != 1):
 			t.Errorf("%+v, %v", report, err)
 		}
 		if events, err := p.store.Events(b.plan().ID); err != nil || slices.ContainsFunc(events, func(e journal.Event) bool { return e.Kind == journal.RehearsalDone }) == broken {
-			t.Errorf("journaled %+v, %v", events, err)
+			t.Errorf("journal %+v, %v", events, err)
 		}
-		out, err := b.warm(1)
+		out, err := b.migrateWarm(1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,19 +232,19 @@ func TestRehearsalOfABrokenRound(t *testing.T) {
 	}
 }
 
-// refusingFirst is a conversion that fails so as often, and then is one.
-func refusingFirst(times int, err error) func(context.Context, []convert.Disk, convert.Options) (convert.Result, error) {
+// failFirstConversions returns a conversion that fails the given number of times, and then succeeds.
+func failFirstConversions(times int, err error) func(context.Context, []convert.Disk, convert.Options) (convert.Result, error) {
 	return func(ctx context.Context, disks []convert.Disk, o convert.Options) (convert.Result, error) {
 		if times--; times >= 0 {
 			return convert.Result{}, err
 		}
-		return editing(ctx, disks, o)
+		return convertWithEdits(ctx, disks, o)
 	}
 }
 
-// Whether a guest can be converted is known after the first round. Only what is sure ends the run,
-// while the VM runs, and the same command looks at another round.
-func TestLook(t *testing.T) {
+// The inspection after the first round tests whether the guest can be converted. Only a definite refusal ends the
+// run, while the VM is on. The same command does another round before the next inspection.
+func TestInspectionTestsConvertibility(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -265,88 +265,88 @@ func TestLook(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := warmBench(t, 43)
-			b.converts(c.hardware)
+			b := newWarmTestBed(t, 43)
+			b.setConversion(c.hardware)
 			if c.err != nil {
-				b.convert = refusingFirst(1, c.err)
+				b.convert = failFirstConversions(1, c.err)
 			}
-			e := &eager{b: b}
+			e := &earlyTarget{b: b}
 			b.wrap = func(t targets.Target) targets.Target { e.Target = t; return e }
-			b.meddle = func(e journal.Event) bool {
+			b.interfere = func(e journal.Event) bool {
 				if left, _ := filepath.Glob(filepath.Join(b.dir, "*.overlay")); left != nil && e.Kind == journal.RoundDone {
-					t.Errorf("something of the look is kept: %v", left)
+					t.Errorf("overlays %v of the inspection remain", left)
 				}
 				return false
 			}
-			out, err := b.warm(3)
+			out, err := b.migrateWarm(3)
 			if c.ends {
 				hint := fault.HintOf(err)
 				if fault.KindOf(err) != fault.KindOf(c.err) || !strings.Contains(hint, fault.HintOf(c.err)) || !strings.Contains(hint, "was not powered off") {
 					t.Errorf("%v (remedy: %s)", err, hint)
 				}
 				if b.vm.Power != inventory.PoweredOn || slices.Contains(b.ops, "power off") {
-					t.Error("the VM was switched off")
+					t.Error("the VM was powered off")
 				}
-				b.nothingLeft()
+				b.checkNoSnapshots()
 				if e.calls > 0 {
-					t.Error("images were delivered before they were looked into")
+					t.Error("images were delivered before the inspection")
 				}
-				rounds := len(b.told(journal.RoundDone))
-				if out, err = b.warm(1); len(b.told(journal.RoundDone)) != rounds+1 {
-					t.Errorf("%d rounds, then %d: want another before the next look", rounds, len(b.told(journal.RoundDone)))
+				rounds := len(b.eventsOf(journal.RoundDone))
+				if out, err = b.migrateWarm(1); len(b.eventsOf(journal.RoundDone)) != rounds+1 {
+					t.Errorf("%d rounds, then %d: want one more before the next inspection", rounds, len(b.eventsOf(journal.RoundDone)))
 				}
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			b.checkConverted(out)
-			if i := slices.IndexFunc(b.told(journal.Warned), func(e journal.Event) bool { return e.Step == stepInspect && e.Warning.Code != "no-boot-code" }); (i >= 0) != (c.warned != "") || i >= 0 && b.told(journal.Warned)[i].Warning.Code != c.warned {
-				t.Errorf("warned %+v", b.told(journal.Warned))
+			if i := slices.IndexFunc(b.eventsOf(journal.Warned), func(e journal.Event) bool { return e.Step == stepInspect && e.Warning.Code != "no-boot-code" }); (i >= 0) != (c.warned != "") || i >= 0 && b.eventsOf(journal.Warned)[i].Warning.Code != c.warned {
+				t.Errorf("warnings %+v", b.eventsOf(journal.Warned))
 			}
 			if slices.ContainsFunc(out.Facts.Warnings, func(w inventory.Warning) bool { return w.Code == "not-looked" || w.Code == "not-converted" }) {
-				t.Errorf("what is true no more is on record: %+v", out.Facts.Warnings)
+				t.Errorf("outdated warnings are recorded: %+v", out.Facts.Warnings)
 			}
 		})
 	}
 }
 
-// A VM that waits because others boot says so, and when it does not any more.
-func TestTrialsThatWaitSaySo(t *testing.T) {
+// A VM whose trial waits for other trials reports the reason, and the end of the wait.
+func TestWaitingTrialsReportTheReason(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	p := b.process()
-	rig := b.rig(t, b.dir)
-	left := false
-	rig.Boot = func(context.Context, string, []testboot.Static) (testboot.Report, error) { return booted, nil }
-	rig.Trials = func(_ context.Context, waits func(string)) (func(), error) {
+	b := newTestBed(t)
+	p := b.newProcess()
+	env := b.newEnvironment(t, b.dir)
+	returned := false
+	env.Boot = func(context.Context, string, []testboot.Static) (testboot.Report, error) { return booted, nil }
+	env.Trials = func(_ context.Context, waits func(string)) (func(), error) {
 		waits("one boots")
-		return func() { left = true }, nil
+		return func() { returned = true }, nil
 	}
-	out, err := p.Migrate(t.Context(), b.plan(), rig, migrate.Permit{Trial: true})
+	out, err := p.Migrate(t.Context(), b.plan(), env, migrate.Permit{Trial: true})
 	if err := errors.Join(err, p.engine.Close()); err != nil {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	if e := b.told(journal.Waiting); len(e) != 2 || e[0].Message != "one boots" || e[0].Step != "verify" || e[1].Message != "" || !left {
-		t.Errorf("told %+v, left %v", e, left)
+	if e := b.eventsOf(journal.Waiting); len(e) != 2 || e[0].Message != "one boots" || e[0].Step != "verify" || e[1].Message != "" || !returned {
+		t.Errorf("events %+v, slot returned %v", e, returned)
 	}
 }
 
-// A rehearsal that was killed leaves a folder, which goes with the next start.
-func TestWhatAKilledRehearsalLeaves(t *testing.T) {
+// The next start of the run removes the folder of a killed rehearsal.
+func TestFolderOfAKilledRehearsalIsRemoved(t *testing.T) {
 	t.Parallel()
-	b := warmBench(t, 44)
-	p := b.process()
-	scratch := scratchIn(p.store, b.plan().ID)
+	b := newWarmTestBed(t, 44)
+	p := b.newProcess()
+	scratch := scratchFolder(p.store, b.plan().ID)
 	if err := errors.Join(os.MkdirAll(filepath.Join(scratch, "trial-1"), 0o700), p.engine.Close()); err != nil {
 		t.Fatal(err)
 	}
-	out, err := b.warm(1)
+	out, err := b.migrateWarm(1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	if migrate.There(scratch) {
-		t.Error("it is left")
+	if migrate.FileExists(scratch) {
+		t.Error("the folder remains")
 	}
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// unitRun is a run that no process drives, and that has no state directory.
-func unitRun(p journal.Plan, f Facts, rig Environment, permit Permit, o Options) *Run {
+// unitRun returns a run for a unit test, without a process and a state directory.
+func unitRun(p journal.Plan, f Facts, env Environment, permit Permit, o Options) *Run {
 	opts := o.withDefaults()
 	rec := &Record{Plan: p, Facts: f, events: &events{opts: &opts, runs: &localRuns{}}}
-	return newRun(rec, &localRun{rig: rig, permit: permit, turn: &TransferSlot{}}, journal.NewStore(""), &opts)
+	return newRun(rec, &localRun{rig: env, permit: permit, turn: &TransferSlot{}}, journal.NewStore(""), &opts)
 }
 
-func TestWarningsAreToldOnce(t *testing.T) {
+func TestWarningsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	w := inventory.Warning{Code: "running", Text: "the VM is powered on", Remedy: "shut it down first", Blocks: true}
 	err := unitRun(journal.Plan{}, Facts{}, Environment{}, Permit{}, Options{}).VM.Refuse(&inventory.VM{Name: "x", Power: inventory.PoweredOn, Warnings: []inventory.Warning{w}}, Permit{})
@@ -29,30 +29,30 @@ func TestWarningsAreToldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if remedy := fault.HintOf(err); !strings.Contains(remedy, "--power-off") || !strings.Contains(remedy, "powerOff: guest") {
-		t.Errorf("the remedy does not name what decamp does: %s", remedy)
+		t.Errorf("the remedy %q does not name the options to power the VM off", remedy)
 	}
 }
 
-// A copy of days over a poor line fails more often than anybody would retry a step that
-// gets nowhere; only failures without a new chunk in between are counted.
-func TestRetriesAreCountedFromTheLastChunkThatArrived(t *testing.T) {
+// Only consecutive failures without a new chunk count as attempts: a copy of several days over a bad network fails more
+// often than a step without progress is retried.
+func TestRetryCountRestartsWithEachNewChunk(t *testing.T) {
 	t.Parallel()
 	r := unitRun(journal.Plan{}, Facts{}, Environment{}, Permit{}, Options{Attempts: 3, Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }})
 	reset := fault.New(fault.Transient, "connection reset")
 	for _, tc := range []struct {
-		further func(call int) bool
-		calls   int
+		progress func(call int) bool // reports whether the call copied a chunk
+		calls    int                 // expected number of calls
 	}{
 		{func(int) bool { return false }, 3},
 		{func(call int) bool { return call <= 10 }, 12},
-		{func(call int) bool { return call%2 == 0 }, 20}, // until it works
+		{func(call int) bool { return call%2 == 0 }, 20}, // the last call succeeds
 	} {
 		calls := 0
 		err := r.Retry.Do(t.Context(), 0, func() (bool, error) {
 			if calls++; calls == 20 {
 				return true, nil
 			}
-			return tc.further(calls), reset
+			return tc.progress(calls), reset
 		})
 		if calls != tc.calls || (err == nil) != (calls == 20) {
 			t.Errorf("%d calls, want %d; %v", calls, tc.calls, err)
@@ -60,7 +60,7 @@ func TestRetriesAreCountedFromTheLastChunkThatArrived(t *testing.T) {
 	}
 }
 
-func TestCommitRefusesWhatWasNotVerified(t *testing.T) {
+func TestCommitRefusesUnverifiedImages(t *testing.T) {
 	t.Parallel()
 	img := targets.Image{Key: 2000, Root: "abc"}
 	for name, f := range map[string]Facts{
@@ -76,22 +76,22 @@ func TestCommitRefusesWhatWasNotVerified(t *testing.T) {
 	}
 }
 
-func TestInspectionIsRecentForAMoment(t *testing.T) {
+func TestInspectedVMExpires(t *testing.T) {
 	var s seenVM
 	now := time.Now()
 	if s.recentVM(now) != nil {
-		t.Error("seen before it was read")
+		t.Error("a VM is known before it was read")
 	}
 	vm := &inventory.VM{}
 	s.setVM(vm, now)
 	for age, recent := range map[time.Duration]bool{0: true, recentAge: true, recentAge + 1: false, -time.Hour: false} {
 		if got := s.recentVM(now.Add(age)); (got == vm) != recent {
-			t.Errorf("after %v: %v", age, got)
+			t.Errorf("after %v: got %v, want a recent VM: %v", age, got, recent)
 		}
 	}
 }
 
-// What detect reads of a disk is recorded by chunk, first reads first, up to a bound.
+// The recorder lists the chunks that detect reads, in the order of the first reads, up to a limit.
 func TestRecorderKeepsTheFirstChunks(t *testing.T) {
 	t.Parallel()
 	c := newChunkRecorder(disk.NewPattern(200 << 20))
@@ -109,7 +109,7 @@ func TestRecorderKeepsTheFirstChunks(t *testing.T) {
 		}
 	}
 	if len(c.chunks) != 64 || c.chunks[0] != 199 {
-		t.Errorf("%d chunks, the first %d", len(c.chunks), c.chunks[0])
+		t.Errorf("%d chunks, first %d; want 64, first 199", len(c.chunks), c.chunks[0])
 	}
 	for chunks, want := range map[int64]int{1: 64, 32_768: 64, 102_400: 200, 1 << 26: 1024} {
 		if got := MostMetadata(chunks); got != want {

@@ -17,21 +17,21 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// checkRuns sees that the VM runs at the target, and not at its source.
-func (b *bench) checkRuns(out migrate.Outcome) {
+// checkRuns checks that the VM runs at the target, and not at its source.
+func (b *testBed) checkRuns(out migrate.Outcome) {
 	b.t.Helper()
 	b.checkPublished(out)
 	if !b.started || b.vm.Power != inventory.PoweredOff {
-		b.t.Errorf("at the target it runs: %v; the source is %s", b.started, b.vm.Power)
+		b.t.Errorf("runs at the target: %v; the source is %s", b.started, b.vm.Power)
 	}
 	if out.Facts.Started == nil || out.Facts.Started.Console != "look at web01" {
-		b.t.Errorf("on record: %+v", out.Facts.Started)
+		b.t.Errorf("recorded: %+v", out.Facts.Started)
 	}
 }
 
 func TestStart(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	out, err := b.migrate(migrate.Permit{Start: true})
 	if err != nil {
 		t.Fatal(err)
@@ -43,31 +43,31 @@ func TestStart(t *testing.T) {
 	if !slices.ContainsFunc(out.Facts.Stages, func(s journal.StageTime) bool { return s.Name == "start" }) {
 		t.Errorf("stages: %+v", out.Facts.Stages)
 	}
-	p := b.process()
-	if err := p.Rollback(t.Context(), b.plan().ID, b.rig(t, b.dir)); !fault.Is(err, fault.Conflict) || b.published == nil {
-		t.Errorf("rollback of a VM that runs: %v", err)
+	p := b.newProcess()
+	if err := p.Rollback(t.Context(), b.plan().ID, b.newEnvironment(t, b.dir)); !fault.Is(err, fault.Conflict) || b.published == nil {
+		t.Errorf("rollback of a running VM: %v", err)
 	}
 	b.started = false
-	b.rollBack(p, inventory.PoweredOff) // as it was found, whatever ran at the target
+	b.checkRollback(p, inventory.PoweredOff) // the original power state, although the VM ran at the target
 }
 
-func TestNotStartedUnasked(t *testing.T) {
+func TestVMIsNotStartedWithoutRequest(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	out, err := b.migrate(migrate.Permit{})
 	if err != nil || b.started || out.Facts.Started != nil || slices.Contains(b.ops, "start") {
-		t.Errorf("%v; runs: %v; on record: %+v", err, b.started, out.Facts.Started)
+		t.Errorf("%v; runs: %v; recorded: %+v", err, b.started, out.Facts.Started)
 	}
 }
 
-// A target that starts nothing is known before anything is copied or switched off.
-func TestStartWhereNoVMIsStarted(t *testing.T) {
+// A target that cannot start VMs is refused before a disk is copied or the source is powered off.
+func TestStartIsRefusedOnTargetWithoutStarter(t *testing.T) {
 	t.Parallel()
 	for name, to := range map[string]func(targets.Target) targets.Target{
-		"is no starter": func(t targets.Target) targets.Target { return struct{ targets.Target }{t} },
-		"says no":       func(t targets.Target) targets.Target { return cannotStart{t} },
+		"no Starter":   func(t targets.Target) targets.Target { return struct{ targets.Target }{t} },
+		"cannot start": func(t targets.Target) targets.Target { return cannotStart{t} },
 	} {
-		b := newBench(t)
+		b := newTestBed(t)
 		b.vm.Power = inventory.PoweredOn
 		b.wrap = to
 		_, err := b.migrate(migrate.Permit{PowerOff: true, Start: true})
@@ -80,6 +80,7 @@ func TestStartWhereNoVMIsStarted(t *testing.T) {
 	}
 }
 
+// cannotStart is a target that cannot start VMs now.
 type cannotStart struct{ targets.Target }
 
 func (cannotStart) CanStart() error {
@@ -90,14 +91,14 @@ func (c cannotStart) Start(ctx context.Context, d targets.Definition) (targets.S
 	return c.Target.(targets.Starter).Start(ctx, d)
 }
 
-// A VM that does not start stays published. The same command starts it, and one without --start ends
+// A VM that does not start stays published. The same command starts it. A command without --start completes
 // the run.
-func TestStartThatFails(t *testing.T) {
+func TestFailedStartKeepsVMPublished(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{true, false} {
-		b := newBench(t)
+		b := newTestBed(t)
 		noMemory := fault.New(fault.Full, "no memory").WithHint("make room")
-		b.before = failing("start", noMemory)
+		b.before = failOperation("start", noMemory)
 		_, err := b.migrate(migrate.Permit{Start: true})
 		if !errors.Is(err, noMemory) || !fault.Is(err, fault.Full) || !strings.HasPrefix(fault.HintOf(err), "make room; ") {
 			t.Fatalf("%v; remedy: %s", err, fault.HintOf(err))
@@ -108,7 +109,7 @@ func TestStartThatFails(t *testing.T) {
 		if r, err := journal.NewStore(filepath.Join(b.dir, "state")).Run(b.plan().ID); err != nil || r.State == journal.Done {
 			t.Errorf("the run is %s, %v", r.State, err)
 		}
-		b.before = failing("", nil)
+		b.before = failOperation("", nil)
 		copied := len(b.reads[2000])
 		out, err := b.migrate(migrate.Permit{Start: again})
 		if err != nil {
@@ -118,15 +119,15 @@ func TestStartThatFails(t *testing.T) {
 			b.checkRuns(out)
 		}
 		if b.started != again || (out.Facts.Started != nil) != again || len(b.reads[2000]) > copied {
-			t.Errorf("again: %v; runs: %v; on record: %+v", again, b.started, out.Facts.Started)
+			t.Errorf("again: %v; runs: %v; recorded: %+v", again, b.started, out.Facts.Started)
 		}
 	}
 }
 
-// Who powers the source on while the VM is delivered does not get two.
-func TestNotStartedBesideItsSource(t *testing.T) {
+// If the user powers the source on while the VM is delivered, decamp does not start the VM at the target.
+func TestVMIsNotStartedWhileSourceRuns(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	b.before = func(_ context.Context, op string) error {
 		if op == "published" {
 			b.vm.Power = inventory.PoweredOn
@@ -139,10 +140,10 @@ func TestNotStartedBesideItsSource(t *testing.T) {
 	}
 }
 
-// A run that is done has its VM started, if that is asked for then.
-func TestStartOfWhatIsDone(t *testing.T) {
+// A command with --start after a completed run starts the VM.
+func TestStartAfterACompletedRun(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	if _, err := b.migrate(migrate.Permit{}); err != nil {
 		t.Fatal(err)
 	}
@@ -153,15 +154,15 @@ func TestStartOfWhatIsDone(t *testing.T) {
 	b.checkRuns(out)
 	b.vm.Power = inventory.PoweredOn
 	if _, err := b.migrate(migrate.Permit{Start: true}); !fault.Is(err, fault.Conflict) {
-		t.Errorf("beside its source: %v", err)
+		t.Errorf("with a running source: %v", err)
 	}
 }
 
-// A crash before every operation from the publication on: the VM runs in the end.
+// After a crash before any operation that follows the publication, the same command starts the VM.
 func TestCrashWhileStarting(t *testing.T) {
 	t.Parallel()
-	whole := newBench(t)
-	if whole.crash(1<<30, migrate.Permit{Start: true}) {
+	whole := newTestBed(t)
+	if whole.crashAt(1<<30, migrate.Permit{Start: true}) {
 		t.Fatal("crashed")
 	}
 	first, last := slices.Index(whole.ops, "publish"), len(whole.ops)
@@ -171,9 +172,9 @@ func TestCrashWhileStarting(t *testing.T) {
 	for n := first + 1; n <= last; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
-			if !b.crash(int64(n), migrate.Permit{Start: true}) {
-				t.Fatal("did not crash")
+			b := newTestBed(t)
+			if !b.crashAt(int64(n), migrate.Permit{Start: true}) {
+				t.Fatal("the run did not crash")
 			}
 			out, err := b.migrate(migrate.Permit{Start: true})
 			if err != nil {
@@ -184,10 +185,10 @@ func TestCrashWhileStarting(t *testing.T) {
 	}
 }
 
-// The outage of a VM that is started ends when it runs.
-func TestOutageUntilItRuns(t *testing.T) {
+// If decamp starts the VM, the outage ends when it runs.
+func TestOutageEndsWhenTheVMRuns(t *testing.T) {
 	t.Parallel()
-	b := warmBench(t, 1)
+	b := newWarmTestBed(t, 1)
 	b.start = true
 	tried := false
 	b.before = func(_ context.Context, op string) error {
@@ -195,9 +196,9 @@ func TestOutageUntilItRuns(t *testing.T) {
 			return nil
 		}
 		tried = true
-		return fault.New(fault.Transient, "busy") // ten minutes pass until it is tried again
+		return fault.New(fault.Transient, "busy") // the retry is ten minutes later
 	}
-	out, err := b.warm(2)
+	out, err := b.migrateWarm(2)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,29 +16,29 @@ import (
 	"github.com/decamp/decamp/internal/testboot"
 )
 
-// tried runs a migration whose trial boot ends so. It returns the domains that were tried.
-func (b *bench) tried(permit migrate.Permit, r testboot.Report, err error) (domains []string, out migrate.Outcome, _ error) {
+// migrateWithTrial runs a migration whose trial boot returns r and err. It returns the domains that were booted.
+func (b *testBed) migrateWithTrial(permit migrate.Permit, r testboot.Report, err error) (domains []string, out migrate.Outcome, _ error) {
 	b.t.Helper()
-	p := b.process()
-	rig := b.rig(b.t, b.dir)
-	rig.Boot = func(_ context.Context, domain string, _ []testboot.Static) (testboot.Report, error) {
+	p := b.newProcess()
+	env := b.newEnvironment(b.t, b.dir)
+	env.Boot = func(_ context.Context, domain string, _ []testboot.Static) (testboot.Report, error) {
 		if b.published != nil {
-			b.t.Error("it is published already")
+			b.t.Error("the VM was published before the trial")
 		}
 		domains = append(domains, domain)
 		return r, err
 	}
-	out, err = p.Migrate(b.t.Context(), b.plan(), rig, permit)
+	out, err = p.Migrate(b.t.Context(), b.plan(), env, permit)
 	if err := p.engine.Close(); err != nil {
 		b.t.Fatal(err)
 	}
 	return domains, out, err
 }
 
-func TestWhatBootsIsPublished(t *testing.T) {
+func TestBootedImageIsPublished(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	domains, out, err := b.tried(migrate.Permit{Trial: true}, testboot.Report{Verdict: testboot.Booted, Reason: "login:", Accel: testboot.TCG, Elapsed: time.Minute}, nil)
+	b := newTestBed(t)
+	domains, out, err := b.migrateWithTrial(migrate.Permit{Trial: true}, testboot.Report{Verdict: testboot.Booted, Reason: "login:", Accel: testboot.TCG, Elapsed: time.Minute}, nil)
 	if err != nil || len(domains) != 1 || !strings.Contains(domains[0], "domain of "+b.vm.Name+" with "+b.dir) {
 		t.Fatalf("%q: %v", domains, err)
 	}
@@ -48,37 +48,36 @@ func TestWhatBootsIsPublished(t *testing.T) {
 	}
 }
 
-// What does not boot is kept and not published; whoever wants it nonetheless says so.
-func TestWhatDoesNotBootIsNotPublished(t *testing.T) {
+// A VM that does not boot is kept and not published. A command without --trial publishes it.
+func TestUnbootableVMIsNotPublished(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	stuck := testboot.Report{Verdict: testboot.Initramfs, Reason: "(initramfs)", Remedy: "convert it", Screen: "screen.png", Serial: "serial.log"}
-	_, _, err := b.tried(migrate.Permit{Trial: true}, stuck, nil)
+	_, _, err := b.migrateWithTrial(migrate.Permit{Trial: true}, stuck, nil)
 	hint := fault.HintOf(err)
 	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "does not boot (initramfs): (initramfs); see its screen in screen.png and its serial port in serial.log") || !strings.Contains(hint, "convert it. Nothing is published") {
 		t.Errorf("%v (remedy: %s)", err, hint)
 	}
 	if b.published != nil {
-		t.Fatal("it is published")
+		t.Fatal("the VM is published")
 	}
 	written := b.written.Load()
-	domains, out, err := b.tried(migrate.Permit{}, stuck, nil)
+	domains, out, err := b.migrateWithTrial(migrate.Permit{}, stuck, nil)
 	if err != nil || len(domains) != 0 {
 		t.Fatalf("%q: %v", domains, err)
 	}
 	b.checkPublished(out)
 	if b.written.Load() != written {
-		t.Error("it was copied again")
+		t.Error("the disks were copied again")
 	}
 }
 
-// A guest that lost an address boots and is published; it is warned of, on record too. The trial is told
-// what to look for.
-func TestMissingAddressesAreWarnedOf(t *testing.T) {
+// A guest that boots without one of its addresses is published, and decamp reports and records a warning.
+func TestMissingAddressesCauseWarning(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	lost := testboot.Static{MAC: "00:50:56:ab:cd:01", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")}}
-	_, out, err := b.tried(migrate.Permit{Trial: true}, testboot.Report{Verdict: testboot.Booted, Reason: "login:", Agent: &testboot.Agent{OS: "Debian"}, Missing: []testboot.Static{lost}}, nil)
+	_, out, err := b.migrateWithTrial(migrate.Permit{Trial: true}, testboot.Report{Verdict: testboot.Booted, Reason: "login:", Agent: &testboot.Agent{OS: "Debian"}, Missing: []testboot.Static{lost}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,19 +86,19 @@ func TestMissingAddressesAreWarnedOf(t *testing.T) {
 		return w.Code == "address-missing" && strings.Contains(w.Text, "00:50:56:ab:cd:01 has not got 10.0.0.5") && w.Remedy != ""
 	}
 	if !slices.ContainsFunc(out.Facts.Warnings, is) || !slices.ContainsFunc(b.published.Warnings, is) {
-		t.Errorf("warned %+v, published with %+v", out.Facts.Warnings, b.published.Warnings)
+		t.Errorf("recorded warnings %+v, published warnings %+v", out.Facts.Warnings, b.published.Warnings)
 	}
-	if e := b.told(journal.Noted); !slices.ContainsFunc(e, func(e journal.Event) bool { return strings.HasSuffix(e.Message, "login:; its agent answers: Debian") }) {
-		t.Errorf("told %+v", e)
+	if notes := b.eventsOf(journal.Noted); !slices.ContainsFunc(notes, func(e journal.Event) bool { return strings.HasSuffix(e.Message, "login:; its agent answers: Debian") }) {
+		t.Errorf("notes %+v", notes)
 	}
 }
 
-// A trial that cannot be made is none that failed: the run stops before it publishes.
-func TestTrialThatCannotBeMade(t *testing.T) {
+// If the trial cannot run, the migration fails with its error before it publishes the VM.
+func TestFailedTrialPreventsPublish(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newTestBed(t)
 	gone := errors.New("no QEMU")
-	if _, _, err := b.tried(migrate.Permit{Trial: true}, testboot.Report{}, gone); !errors.Is(err, gone) || b.published != nil {
+	if _, _, err := b.migrateWithTrial(migrate.Permit{Trial: true}, testboot.Report{}, gone); !errors.Is(err, gone) || b.published != nil {
 		t.Errorf("%v", err)
 	}
 }

@@ -23,13 +23,13 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// A rewritten disk is one with edits.
-type rewritten struct {
+// editedSource is a disk with edits.
+type editedSource struct {
 	disk.Source
 	edits map[int64]string
 }
 
-func (d rewritten) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (d editedSource) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if err := d.Source.ReadAt(ctx, p, off); err != nil {
 		return err
 	}
@@ -42,25 +42,25 @@ func (d rewritten) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// onlyRead is a disk in memory.
-type onlyRead []byte
+// memDisk is a read-only disk in memory.
+type memDisk []byte
 
-func (d onlyRead) Size() int64 { return int64(len(d)) }
+func (d memDisk) Size() int64 { return int64(len(d)) }
 
-func (d onlyRead) ReadAt(_ context.Context, p []byte, off int64) error {
+func (d memDisk) ReadAt(_ context.Context, p []byte, off int64) error {
 	copy(p, d[off:])
 	return nil
 }
 
-func (onlyRead) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+func (memDisk) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
 	return []disk.Extent{{Range: r}}, nil
 }
 
-func (onlyRead) Hints() disk.Hints { return disk.Hints{} }
-func (onlyRead) Close() error      { return nil }
+func (memDisk) Hints() disk.Hints { return disk.Hints{} }
+func (memDisk) Close() error      { return nil }
 
-// v2v is a virt-v2v that writes edits to its disks, and what is there already to a chunk more.
-func (b *bench) v2v(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error) {
+// fakeV2V is a virt-v2v that writes edits to its disks. In one more chunk it writes the same data again.
+func (b *testBed) fakeV2V(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error) {
 	for i, path := range j.Disks {
 		key := 2000 + int32(i)
 		if !strings.HasSuffix(path, fmt.Sprintf("%d.v2v", key)) {
@@ -78,8 +78,8 @@ func (b *bench) v2v(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error) 
 		if err := os.Remove(path); err != nil {
 			return virtv2v.Report{}, err
 		}
-		beneath := rewritten{onlyRead(b.disks[key]), edits[key]}
-		if err := qcow2.WriteAbove(ctx, path, qcow2.Backing{Path: fmt.Sprint(key), Format: "raw"}, beneath, ranges); err != nil {
+		data := editedSource{memDisk(b.disks[key]), edits[key]}
+		if err := qcow2.WriteAbove(ctx, path, qcow2.Backing{Path: fmt.Sprint(key), Format: "raw"}, data, ranges); err != nil {
 			return virtv2v.Report{}, err
 		}
 	}
@@ -87,30 +87,31 @@ func (b *bench) v2v(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error) 
 	return virtv2v.Report{Version: "2.2.0", Warnings: []string{"no way to update Grub2"}}, nil
 }
 
-func v2vBench(t *testing.T) *bench {
-	b := newBench(t)
-	b.hardware, b.engine, b.runV2V = journal.Virtio, journal.VirtV2V, b.v2v
+func newV2VTestBed(t *testing.T) *testBed {
+	b := newTestBed(t)
+	b.hardware, b.engine, b.runV2V = journal.Virtio, journal.VirtV2V, b.fakeV2V
 	return b
 }
 
-// What virt-v2v wrote beside the images is what is published; nothing of its own disks stays.
+// The data that virt-v2v wrote is published, and its disks are removed.
 func TestGuestIsConvertedByVirtV2V(t *testing.T) {
 	t.Parallel()
-	b := v2vBench(t)
+	b := newV2VTestBed(t)
 	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.checkV2V(out)
 	if chunks := out.Facts.Conversion.Images[0].Chunks; slices.Contains(chunks, 3) || len(chunks) != 3 {
-		t.Errorf("chunks %v change; the one that was written as it was is not among them", chunks)
+		t.Errorf("changed chunks %v, want three without the unchanged chunk 3", chunks)
 	}
-	if told := b.told(journal.Noted); !slices.ContainsFunc(told, func(e journal.Event) bool { return e.Message == "virt-v2v: Finishing off" }) {
-		t.Errorf("told %+v", told)
+	if notes := b.eventsOf(journal.Noted); !slices.ContainsFunc(notes, func(e journal.Event) bool { return e.Message == "virt-v2v: Finishing off" }) {
+		t.Errorf("notes %+v", notes)
 	}
 }
 
-func (b *bench) checkV2V(out migrate.Outcome) {
+// checkV2V checks that the published images are the disks with the edits of virt-v2v.
+func (b *testBed) checkV2V(out migrate.Outcome) {
 	b.t.Helper()
 	if b.published == nil || b.published.Hardware != targets.VirtioBlk || b.published.Converted == nil || b.published.Converted.Engine != "virt-v2v 2.2.0" {
 		b.t.Fatalf("published %+v", b.published)
@@ -121,30 +122,30 @@ func (b *bench) checkV2V(out migrate.Outcome) {
 			copy(want[off:], text)
 		}
 		if m := b.images[img.Path]; !m.finished || !bytes.Equal(m.medium, want) {
-			b.t.Errorf("image of disk %d is not the disk with what was converted", img.Key)
+			b.t.Errorf("image of disk %d is not the disk with the edits", img.Key)
 		}
 		b.checkRoots(img)
 	}
 	for _, pattern := range []string{"*.overlay", "*.v2v"} {
 		if left, _ := filepath.Glob(filepath.Join(b.dir, pattern)); left != nil {
-			b.t.Errorf("left: %v", left)
+			b.t.Errorf("%v remain", left)
 		}
 	}
 }
 
-// Killed anywhere from its conversion on, the same command goes on, and nothing of what virt-v2v
-// wrote is left.
+// After a failure during or after the conversion, the same command continues the run, and no file of virt-v2v
+// remains.
 func TestCrashOfAConversionByVirtV2V(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]string{"image": "open image", "write": "write", "finish": "finish", "publish": "publish"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := v2vBench(t)
-			b.failsInCommit(at)
+			b := newV2VTestBed(t)
+			b.failInCommit(at)
 			if _, err := b.migrate(migrate.Permit{}); err == nil {
 				t.Fatal("nothing failed")
 			}
-			b.before = failing("", nil)
+			b.before = failOperation("", nil)
 			b.powerCut()
 			out, err := b.migrate(migrate.Permit{})
 			if err != nil {
@@ -155,19 +156,19 @@ func TestCrashOfAConversionByVirtV2V(t *testing.T) {
 	}
 	t.Run("virt-v2v", func(t *testing.T) {
 		t.Parallel()
-		b := v2vBench(t)
+		b := newV2VTestBed(t)
 		killed := errors.New("killed")
 		b.runV2V = func(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error) {
-			_, err := b.v2v(ctx, j)
+			_, err := b.fakeV2V(ctx, j)
 			return virtv2v.Report{}, errors.Join(err, killed)
 		}
 		if _, err := b.migrate(migrate.Permit{}); !errors.Is(err, killed) {
 			t.Fatal(err)
 		}
 		if left, _ := filepath.Glob(filepath.Join(b.dir, "*.v2v")); left != nil {
-			t.Errorf("left: %v", left)
+			t.Errorf("%v remain", left)
 		}
-		b.runV2V = b.v2v
+		b.runV2V = b.fakeV2V
 		out, err := b.migrate(migrate.Permit{})
 		if err != nil {
 			t.Fatal(err)
@@ -176,7 +177,7 @@ func TestCrashOfAConversionByVirtV2V(t *testing.T) {
 	})
 }
 
-// Which engine is taken is the plan's; without a choice it is linux-append where that does.
+// The plan selects the engine. Without a selection, decamp uses linux-append if it supports the guest.
 func TestEngineIsChosen(t *testing.T) {
 	t.Parallel()
 	refusal := fault.New(fault.Conflict, "virt-v2v: mounted read-only").WithHint("powercfg /h off")
@@ -185,18 +186,18 @@ func TestEngineIsChosen(t *testing.T) {
 		engine journal.Engine
 		append func(context.Context, []convert.Disk, convert.Options) (convert.Result, error)
 		v2v    func(context.Context, virtv2v.Job) (virtv2v.Report, error)
-		want   string // engine, or what the error says
+		want   string // engine, or text in the error
 	}{
-		"auto, taken":             {"", editing, refuses, "linux-append"},
-		"auto, refused, not here": {"", refusing, nil, "its root is on XFS"},
-		"auto, no system found":   {"", refusing, refuses, "its root is on XFS"},
-		"append, refused":         {journal.LinuxAppend, refusing, refuses, "its root is on XFS"},
-		"virt-v2v, refused":       {journal.VirtV2V, editing, refuses, "mounted read-only"},
-		"virt-v2v, not here":      {journal.VirtV2V, editing, nil, "not installed"},
+		"auto, taken":             {"", convertWithEdits, refuses, "linux-append"},
+		"auto, refused, not here": {"", refuseConversion, nil, "its root is on XFS"},
+		"auto, no system found":   {"", refuseConversion, refuses, "its root is on XFS"},
+		"append, refused":         {journal.LinuxAppend, refuseConversion, refuses, "its root is on XFS"},
+		"virt-v2v, refused":       {journal.VirtV2V, convertWithEdits, refuses, "mounted read-only"},
+		"virt-v2v, not here":      {journal.VirtV2V, convertWithEdits, nil, "not installed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newTestBed(t)
 			b.hardware, b.engine, b.convert, b.runV2V = journal.Virtio, c.engine, c.append, c.v2v
 			out, err := b.migrate(migrate.Permit{})
 			if err != nil {
@@ -212,11 +213,11 @@ func TestEngineIsChosen(t *testing.T) {
 	}
 }
 
-// With auto hardware a guest that virt-v2v refuses keeps its own; with another engine the same run
-// goes on.
-func TestGuestThatVirtV2VRefuses(t *testing.T) {
+// With auto hardware a guest that virt-v2v refuses keeps its original hardware. The same run can continue with
+// another engine.
+func TestGuestRefusedByVirtV2V(t *testing.T) {
 	t.Parallel()
-	b := v2vBench(t)
+	b := newV2VTestBed(t)
 	b.runV2V = func(context.Context, virtv2v.Job) (virtv2v.Report, error) {
 		return virtv2v.Report{}, fault.New(fault.Unsupported, "virt-v2v: no system").WithHint("see its log")
 	}
@@ -224,22 +225,22 @@ func TestGuestThatVirtV2VRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	written := b.written.Load()
-	b.engine, b.convert = journal.LinuxAppend, refusing
+	b.engine, b.convert = journal.LinuxAppend, refuseConversion
 	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "on XFS") {
 		t.Fatal(err)
 	}
 	b.hardware = journal.AutoHardware
 	out, err := b.migrate(migrate.Permit{})
 	if err != nil || b.published.Hardware != targets.Compat || b.written.Load() != written {
-		t.Fatalf("%q, %d writes more, %v", b.published.Hardware, b.written.Load()-written, err)
+		t.Fatalf("hardware %q, %d more writes, %v", b.published.Hardware, b.written.Load()-written, err)
 	}
 	b.checkPublished(out)
 }
 
-// That this machine has no room is no verdict on the guest.
-func TestNoRoomForVirtV2VIsNoRefusal(t *testing.T) {
+// If the machine has no room for virt-v2v, the guest does not count as unsupported.
+func TestVirtV2VFullDiskIsNotUnsupported(t *testing.T) {
 	t.Parallel()
-	b := v2vBench(t)
+	b := newV2VTestBed(t)
 	b.hardware = journal.AutoHardware
 	b.runV2V = func(context.Context, virtv2v.Job) (virtv2v.Report, error) {
 		return virtv2v.Report{}, fault.New(fault.Full, "%w: /srv has 3 MiB left", fault.ErrNoRoom).WithHint("make room")
@@ -249,7 +250,7 @@ func TestNoRoomForVirtV2VIsNoRefusal(t *testing.T) {
 	}
 }
 
-func TestWindowsThatVirtV2VDoesNotTake(t *testing.T) {
+func TestGuestsUnsupportedByVirtV2V(t *testing.T) {
 	t.Parallel()
 	w := &guest.Windows{Product: "Windows 10 Pro"}
 	for name, reports := range map[string][]guest.Report{
@@ -258,7 +259,7 @@ func TestWindowsThatVirtV2VDoesNotTake(t *testing.T) {
 		"ntfs-dirty": {{Windows: w, Warnings: []guest.Warning{{Code: "ntfs-dirty", Text: "partition 2 is dirty"}}}},
 		"dynamic":    {{Windows: &guest.Windows{Dynamic: true}}},
 	} {
-		if err := migrate.TakenByV2V(reports, []virtv2v.Key{{ID: "/dev/sda3", File: "k"}}); err == nil || fault.HintOf(err) == "" || !migrate.Refused(err) {
+		if err := migrate.TakenByV2V(reports, []virtv2v.Key{{ID: "/dev/sda3", File: "k"}}); err == nil || fault.HintOf(err) == "" || !migrate.IsRefusal(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -267,26 +268,25 @@ func TestWindowsThatVirtV2VDoesNotTake(t *testing.T) {
 	}
 }
 
-// A warm run does not try virt-v2v while the VM runs: it says that this is known in the outage, and
-// converts then.
-func TestWarmRunLeavesVirtV2VToTheOutage(t *testing.T) {
+// A warm run does not run virt-v2v while the VM runs. It warns that the conversion happens in the outage.
+func TestWarmRunUsesVirtV2VInTheOutage(t *testing.T) {
 	t.Parallel()
-	b := warmBench(t, 44)
+	b := newWarmTestBed(t, 44)
 	b.hardware, b.engine = journal.Virtio, journal.VirtV2V
 	b.runV2V = func(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error) {
 		if b.vm.Power == inventory.PoweredOn {
-			t.Error("virt-v2v ran beside the VM")
+			t.Error("virt-v2v ran while the VM was on")
 		}
 		return virtv2v.Report{}, fault.New(fault.Unsupported, "virt-v2v: no system").WithHint("see its log")
 	}
-	_, err := b.warm(2)
+	_, err := b.migrateWarm(2)
 	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "no system") || !strings.Contains(fault.HintOf(err), "--discard") {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))
 	}
-	warned := slices.ContainsFunc(b.told(journal.Warned), func(e journal.Event) bool {
+	warned := slices.ContainsFunc(b.eventsOf(journal.Warned), func(e journal.Event) bool {
 		return e.Warning.Code == "not-looked" && strings.Contains(e.Warning.Text, "the conversion requires virt-v2v")
 	})
 	if !warned {
-		t.Error("nobody was told before")
+		t.Error("no warning not-looked before the outage")
 	}
 }

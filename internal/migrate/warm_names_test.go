@@ -7,7 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// The steps of a warm run, as events name them.
+// Names of the steps of a warm run in events.
 const (
 	stepPrepare     = "prepare"
 	stepTrack       = "track"
@@ -20,11 +20,13 @@ const (
 	stepRestore     = "restore"
 )
 
-// shutdownGuess is how long a guest is expected to shut down.
+// shutdownGuess is the expected time that a guest needs to shut down.
 const shutdownGuess = 30 * time.Second
 
-// snapshotsOf is what the names of a run's snapshots begin with.
-func snapshotsOf(id journal.ID) string { return "decamp " + string(id) + " " }
+// snapshotPrefix returns the prefix of the names of a run's snapshots.
+func snapshotPrefix(id journal.ID) string { return "decamp " + string(id) + " " }
 
-// scratchIn is the folder for what the guest of a rehearsal writes.
-func scratchIn(s *journal.Store, id journal.ID) string { return filepath.Join(s.Folder(id), "scratch") }
+// scratchFolder returns the folder for the data that the guest of a rehearsal writes.
+func scratchFolder(s *journal.Store, id journal.ID) string {
+	return filepath.Join(s.Folder(id), "scratch")
+}

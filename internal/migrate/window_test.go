@@ -11,10 +11,11 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 )
 
-// windows are when a VM may be switched off, from the beginning of the test.
+// windows are the times in which a VM may be powered off, relative to the start of the test.
 type windows [][2]time.Duration
 
-func (w windows) at(began time.Time) func(time.Time) (bool, time.Time) {
+// openFunc returns the function Cutover.Open of a test that started at began.
+func (w windows) openFunc(began time.Time) func(time.Time) (bool, time.Time) {
 	return func(t time.Time) (bool, time.Time) {
 		for _, s := range w {
 			from, to := began.Add(s[0]), began.Add(s[1])
@@ -29,17 +30,21 @@ func (w windows) at(began time.Time) func(time.Time) (bool, time.Time) {
 	}
 }
 
-// cutOff moves the bench's VM warm by a clock that only waiting moves on, and returns when it was
-// switched off, and how many rounds there were. A time that is set is at, from the beginning.
-func (b *bench) cutOff(w windows, at time.Duration, c migrate.Cutover, inLine func(s migrate.TransferKind) time.Duration) (time.Duration, int) {
+// migrateInWindows runs a warm migration with a clock that only waits advance. It returns the time of the power-off
+// since the start, and the number of rounds. The cutover is at the time at since the start, if at is not 0.
+func (b *testBed) migrateInWindows(w windows, at time.Duration, c migrate.Cutover, slotWait func(s migrate.TransferKind) time.Duration) (time.Duration, int) {
 	b.t.Helper()
-	p := b.process()
+	p := b.newProcess()
 	began := time.Unix(1_800_000_000, 0)
 	clock := began
 	now := func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
 	pass := func(d time.Duration) { b.mu.Lock(); defer b.mu.Unlock(); clock = clock.Add(d) }
 	p.Options().Now = now
-	p.Options().Sleep = func(ctx context.Context, _ time.Duration) error { b.work(); pass(20 * time.Second); return ctx.Err() }
+	p.Options().Sleep = func(ctx context.Context, _ time.Duration) error {
+		b.writeInGuest()
+		pass(20 * time.Second)
+		return ctx.Err()
+	}
 	var off time.Duration
 	b.before = func(_ context.Context, op string) error {
 		if op == "power off" {
@@ -47,23 +52,23 @@ func (b *bench) cutOff(w windows, at time.Duration, c migrate.Cutover, inLine fu
 		}
 		return nil
 	}
-	if inLine != nil {
-		b.line = &line{grant: func(_ context.Context, s migrate.TransferKind) error { pass(inLine(s)); return nil }}
+	if slotWait != nil {
+		b.slots = &slotQueue{grant: func(_ context.Context, s migrate.TransferKind) error { pass(slotWait(s)); return nil }}
 	}
-	c.Open = w.at(began)
+	c.Open = w.openFunc(began)
 	if at > 0 {
 		c.At = began.Add(at)
 	}
-	out, err := p.Migrate(b.t.Context(), b.warmPlan(), b.rig(b.t, b.dir), migrate.Permit{Cutover: c})
+	out, err := p.Migrate(b.t.Context(), b.warmPlan(), b.newEnvironment(b.t, b.dir), migrate.Permit{Cutover: c})
 	if err := errors.Join(err, p.engine.Close()); err != nil {
 		b.t.Fatal(err)
 	}
 	b.checkPublished(out)
-	b.nothingLeft()
+	b.checkNoSnapshots()
 	return off, len(out.Facts.Warm.Rounds)
 }
 
-func TestCutoverKeepsToItsWindow(t *testing.T) {
+func TestCutoverStaysWithinWindow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -74,32 +79,32 @@ func TestCutoverKeepsToItsWindow(t *testing.T) {
 		cutover  migrate.Cutover
 		from, to time.Duration
 	}{
-		"alone":            {windows{{10 * time.Minute, 20 * time.Minute}}, 0, migrate.Cutover{}, 10 * time.Minute, 11 * time.Minute},
-		"too short for it": {windows{{10 * time.Minute, 10*time.Minute + shutdownGuess - time.Second}, {30 * time.Minute, time.Hour}}, 0, migrate.Cutover{}, 30 * time.Minute, 31 * time.Minute},
-		"with a time":      {windows{{10 * time.Minute, 20 * time.Minute}}, 5 * time.Minute, migrate.Cutover{}, 10 * time.Minute, 11 * time.Minute},
-		"a time within":    {windows{{10 * time.Minute, 20 * time.Minute}}, 15 * time.Minute, migrate.Cutover{}, 15 * time.Minute, 16 * time.Minute},
-		"with a budget":    {windows{{10 * time.Minute, 20 * time.Minute}}, 0, migrate.Cutover{Budget: time.Hour, Interval: 4 * time.Minute}, 10 * time.Minute, 11 * time.Minute},
+		"alone":         {windows{{10 * time.Minute, 20 * time.Minute}}, 0, migrate.Cutover{}, 10 * time.Minute, 11 * time.Minute},
+		"too short":     {windows{{10 * time.Minute, 10*time.Minute + shutdownGuess - time.Second}, {30 * time.Minute, time.Hour}}, 0, migrate.Cutover{}, 30 * time.Minute, 31 * time.Minute},
+		"with a time":   {windows{{10 * time.Minute, 20 * time.Minute}}, 5 * time.Minute, migrate.Cutover{}, 10 * time.Minute, 11 * time.Minute},
+		"a time within": {windows{{10 * time.Minute, 20 * time.Minute}}, 15 * time.Minute, migrate.Cutover{}, 15 * time.Minute, 16 * time.Minute},
+		"with a budget": {windows{{10 * time.Minute, 20 * time.Minute}}, 0, migrate.Cutover{Budget: time.Hour, Interval: 4 * time.Minute}, 10 * time.Minute, 11 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := warmBench(t, 31)
-			off, rounds := b.cutOff(c.windows, c.at, c.cutover, nil)
+			b := newWarmTestBed(t, 31)
+			off, rounds := b.migrateInWindows(c.windows, c.at, c.cutover, nil)
 			if off < c.from || off >= c.to {
-				t.Errorf("switched off after %v, want %v to %v", off, c.from, c.to)
+				t.Errorf("powered off after %v, want %v to %v", off, c.from, c.to)
 			}
 			if rounds < 3 {
-				t.Errorf("%d rounds: what gathered was copied in the outage", rounds)
+				t.Errorf("%d rounds, want a round just before the outage", rounds)
 			}
 		})
 	}
 }
 
-// A run whose turn comes when its window is over waits for the next, and copies meanwhile.
-func TestWindowThatClosesWhileTheRunIsInLine(t *testing.T) {
+// A run that gets its slot after its window has closed waits for the next window, and does more rounds.
+func TestWindowClosesWhileRunWaitsForSlot(t *testing.T) {
 	t.Parallel()
-	b := warmBench(t, 32)
+	b := newWarmTestBed(t, 32)
 	waits := 15 * time.Minute
-	off, _ := b.cutOff(windows{{10 * time.Minute, 20 * time.Minute}, {time.Hour, 2 * time.Hour}}, 0, migrate.Cutover{}, func(s migrate.TransferKind) time.Duration {
+	off, _ := b.migrateInWindows(windows{{10 * time.Minute, 20 * time.Minute}, {time.Hour, 2 * time.Hour}}, 0, migrate.Cutover{}, func(s migrate.TransferKind) time.Duration {
 		d := waits
 		if s == migrate.AtCutover {
 			waits = 0
@@ -108,18 +113,18 @@ func TestWindowThatClosesWhileTheRunIsInLine(t *testing.T) {
 		return 0
 	})
 	if off < time.Hour || off > 61*time.Minute {
-		t.Errorf("switched off after %v", off)
+		t.Errorf("powered off after %v, want 1h0m to 1h1m", off)
 	}
-	b.checkLine(migrate.First, migrate.Again, migrate.AtCutover, migrate.Again, migrate.Again, migrate.AtCutover)
-	if n := b.told(journal.Noted); !slices.ContainsFunc(n, func(e journal.Event) bool { return e.Step == stepPowerOff }) {
-		t.Errorf("nobody was told: %+v", n)
+	b.checkSlots(migrate.First, migrate.Again, migrate.AtCutover, migrate.Again, migrate.Again, migrate.AtCutover)
+	if notes := b.eventsOf(journal.Noted); !slices.ContainsFunc(notes, func(e journal.Event) bool { return e.Step == stepPowerOff }) {
+		t.Errorf("notes %+v, want one of the power-off step", notes)
 	}
 }
 
-// Who says so himself is obeyed outside of the window, too.
+// A command of the user to cut over is executed outside of the window, too.
 func TestCommandIsExecutedOutsideOfTheWindow(t *testing.T) {
 	t.Parallel()
-	b := warmBench(t, 33)
+	b := newWarmTestBed(t, 33)
 	b.onEvent = func(e journal.Event) {
 		if e.Kind == journal.StepStarted && e.Step == stepWait {
 			if err := journal.NewStore(b.dir+"/state").SendCommand(e.Run, journal.CutOver); err != nil {
@@ -127,7 +132,7 @@ func TestCommandIsExecutedOutsideOfTheWindow(t *testing.T) {
 			}
 		}
 	}
-	if off, _ := b.cutOff(windows{{24 * time.Hour, 25 * time.Hour}}, 0, migrate.Cutover{}, nil); off > time.Minute {
-		t.Errorf("switched off after %v", off)
+	if off, _ := b.migrateInWindows(windows{{24 * time.Hour, 25 * time.Hour}}, 0, migrate.Cutover{}, nil); off > time.Minute {
+		t.Errorf("powered off after %v, want at most one minute", off)
 	}
 }

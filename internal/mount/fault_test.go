@@ -20,8 +20,8 @@ import (
 	"github.com/decamp/decamp/internal/transport/https"
 )
 
-// quickly makes a transport wait 60 ms where it would wait seconds.
-func quickly(ctx context.Context, _ time.Duration) error {
+// fastSleep is a Sleep that always takes 60 ms.
+func fastSleep(ctx context.Context, _ time.Duration) error {
 	select {
 	case <-time.After(60 * time.Millisecond):
 		return nil
@@ -30,52 +30,52 @@ func quickly(ctx context.Context, _ time.Duration) error {
 	}
 }
 
-// copied reads the flat file with dd in the background; the function it returns waits for
-// it and gives the image.
-func (r *rig) copied(then func(out string, err error)) (wait func()) {
+// copyInBackground copies the flat file with dd in the background and then calls then with the path of the copy.
+// wait waits until then has returned.
+func (r *rig) copyInBackground(then func(out string, err error)) (wait func()) {
 	r.Helper()
 	out := filepath.Join(r.TempDir(), "out")
 	var done sync.WaitGroup
 	done.Go(func() {
-		_, err := r.try("dd", "if="+r.flat(), "of="+out, "bs=1M", "status=none")
+		_, err := r.runTool("dd", "if="+r.flatPath(), "of="+out, "bs=1M", "status=none")
 		then(out, err)
 	})
 	return done.Wait
 }
 
-// sent waits until the lab has sent so many bytes of the flat file.
-func (r *rig) sent(n int64) {
+// waitUntilSent waits until the lab has sent n bytes of the flat file.
+func (r *rig) waitUntilSent(n int64) {
 	r.Helper()
 	for r.lab.Stats().Paths["/folder/web 01/web 01-flat.vmdk"].Bytes < n {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-r.ctx.Done():
-			r.Fatal("the reader got stuck")
+			r.Fatal("the lab did not send enough bytes in time")
 		}
 	}
 }
 
-// survives runs a reader, makes trouble when it has read a part, and compares.
-func survives(t *testing.T, limits lab.Limits, trouble func(r *rig)) {
+// checkReaderSurvives runs a reader, calls trouble when a part is read, and compares the result.
+func checkReaderSurvives(t *testing.T, limits lab.Limits, trouble func(r *rig)) {
 	t.Helper()
-	raw := image(t, 40<<20, 11)
-	r := diskRig(t, raw, rigOptions{lab: lab.Config{Limits: limits}, https: https.Options{Sleep: quickly}})
-	wait := r.copied(func(out string, err error) {
+	raw := newImage(t, 40<<20, 11)
+	r := newDiskRig(t, raw, rigOptions{lab: lab.Config{Limits: limits}, https: https.Options{Sleep: fastSleep}})
+	wait := r.copyInBackground(func(out string, err error) {
 		if err != nil {
 			t.Errorf("dd: %v", err)
-		} else if msg, err := r.try("cmp", raw, out); err != nil {
+		} else if msg, err := r.runTool("cmp", raw, out); err != nil {
 			t.Errorf("%v: %s", err, msg)
 		}
 	})
-	r.sent(4 << 20)
+	r.waitUntilSent(4 << 20)
 	trouble(r)
 	wait()
 }
 
-// slow keeps a reader busy long enough to meet the trouble.
-var slow = lab.Limits{DatastoreRate: 40 << 20}
+// slowLimits limit the rate, so that the read takes longer than the trouble.
+var slowLimits = lab.Limits{DatastoreRate: 40 << 20}
 
-func TestReaderSurvives(t *testing.T) {
+func TestReaderSurvivesHostFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -94,9 +94,9 @@ func TestReaderSurvives(t *testing.T) {
 	for name, trouble := range map[string]func(*rig){
 		"a restarted host": func(r *rig) { must(r, r.lab.Restart()) },
 		"ended sessions":   func(r *rig) { r.lab.KillSessions(); must(r, r.lab.Restart()) },
-		"a storm of 503":   fault(lab.Fault{Kind: lab.FaultStatus, Status: 503, Count: 30}),
+		"many 503":         fault(lab.Fault{Kind: lab.FaultStatus, Status: 503, Count: 30}),
 		"resets":           fault(lab.Fault{Kind: lab.FaultReset, At: 300_000, Count: 5}),
-		"answers that end": fault(lab.Fault{Kind: lab.FaultShort, At: 300_000, Count: 5}),
+		"short answers":    fault(lab.Fault{Kind: lab.FaultShort, At: 300_000, Count: 5}),
 		"too many connections": func(r *rig) {
 			r.lab.SetLimits(lab.Limits{DatastoreRate: 40 << 20, MaxConns: 3})
 			must(r, r.lab.Restart())
@@ -104,26 +104,26 @@ func TestReaderSurvives(t *testing.T) {
 		"too many requests":     func(r *rig) { r.lab.SetLimits(lab.Limits{DatastoreRate: 40 << 20, MaxRequests: 2}) },
 		"answers of other size": fault(lab.Fault{Kind: lab.FaultShortLength, At: 4096, Count: 3}),
 	} {
-		t.Run(name, func(t *testing.T) { survives(t, slow, trouble) })
+		t.Run(name, func(t *testing.T) { checkReaderSurvives(t, slowLimits, trouble) })
 	}
 }
 
 // TestChangedCertificateEndsReads changes the host's certificate, and the disk behind it, while a program reads. The
-// read fails with EIO, no byte of the changed disk is handed out, and the log names both fingerprints.
+// read fails with EIO, no byte of the changed disk is returned, and the log names both fingerprints.
 func TestChangedCertificateEndsReads(t *testing.T) {
 	const size = 64 << 20
-	raw := image(t, size, 12)
+	raw := newImage(t, size, 12)
 	want, err := os.ReadFile(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := diskRig(t, raw, rigOptions{lab: lab.Config{Limits: slow}, https: https.Options{Sleep: quickly}})
+	r := newDiskRig(t, raw, rigOptions{lab: lab.Config{Limits: slowLimits}, https: https.Options{Sleep: fastSleep}})
 	pinned := r.lab.Fingerprint()
 	var got bytes.Buffer
 	var failure error
 	var reading sync.WaitGroup
 	reading.Go(func() {
-		f, err := os.Open(r.flat())
+		f, err := os.Open(r.flatPath())
 		if err != nil {
 			failure = err
 			return
@@ -131,18 +131,18 @@ func TestChangedCertificateEndsReads(t *testing.T) {
 		defer f.Close()
 		_, failure = io.Copy(&got, struct{ io.Reader }{f})
 	})
-	r.sent(4 << 20)
+	r.waitUntilSent(4 << 20)
 	if err := r.lab.ChangeCertificate(); err != nil {
 		t.Fatal(err)
 	}
 	shown := r.lab.Fingerprint()
-	overwrite(t, raw, size) // only the stranger has these bytes
+	overwrite(t, raw, size) // content behind the new certificate
 	reading.Wait()
 	if !errors.Is(failure, syscall.EIO) {
 		t.Errorf("the read ended with %v, want an I/O error", failure)
 	}
 	if n := got.Len(); n == 0 || n >= size || !bytes.Equal(got.Bytes(), want[:n]) {
-		t.Errorf("%d bytes were read, want a part of what the host had", n)
+		t.Errorf("%d bytes were read, want a part of the original disk", n)
 	}
 	log := strings.ReplaceAll(r.log.String(), ":", "")
 	for _, text := range []string{"read failed", "differs from the known one", strings.ReplaceAll(pinned, ":", ""), strings.ReplaceAll(shown, ":", "")} {
@@ -155,7 +155,7 @@ func TestChangedCertificateEndsReads(t *testing.T) {
 	}
 }
 
-// overwrite fills a file with bytes that image does not write in this order.
+// overwrite fills a file with content that newImage does not create.
 func overwrite(t *testing.T, name string, size int64) {
 	t.Helper()
 	f, err := os.OpenFile(name, os.O_WRONLY, 0)
@@ -170,7 +170,7 @@ func overwrite(t *testing.T, name string, size int64) {
 	}
 }
 
-// readError opens a file and reads it, and returns the number of the error.
+// readError opens and reads a file and returns the error.
 func readError(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
@@ -183,30 +183,30 @@ func readError(name string) error {
 
 func TestReadFailsAfterItsDeadline(t *testing.T) {
 	const deadline = 2 * time.Second
-	r := diskRig(t, image(t, 4<<20, 13), rigOptions{mount: mount.Options{ReadTimeout: deadline}})
+	r := newDiskRig(t, newImage(t, 4<<20, 13), rigOptions{mount: mount.Options{ReadTimeout: deadline}})
 	if _, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultStall, At: 100_000, Path: "-flat"}); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if err := readError(r.flat()); !errors.Is(err, syscall.EIO) {
+	if err := readError(r.flatPath()); !errors.Is(err, syscall.EIO) {
 		t.Errorf("the read ended with %v, want an I/O error", err)
 	}
 	if took := time.Since(began); took < deadline || took > 30*deadline {
-		t.Errorf("it took %v, want about %v", took, deadline)
+		t.Errorf("the read failed after %v, want about %v", took, deadline)
 	}
 	if log := r.log.String(); !strings.Contains(log, "did not answer in time") {
-		t.Errorf("the log does not say why: %s", log)
+		t.Errorf("the log does not have the reason: %s", log)
 	}
 }
 
-func TestHostThatDiesDoesNotKeepTheMount(t *testing.T) {
-	r := diskRig(t, image(t, 64<<20, 14), rigOptions{lab: lab.Config{Limits: slow}})
-	wait := r.copied(func(_ string, err error) {
+func TestUnmountAfterHostFailure(t *testing.T) {
+	r := newDiskRig(t, newImage(t, 64<<20, 14), rigOptions{lab: lab.Config{Limits: slowLimits}})
+	wait := r.copyInBackground(func(_ string, err error) {
 		if err == nil {
-			t.Error("dd read it all")
+			t.Error("dd read the whole file, want an error")
 		}
 	})
-	r.sent(4 << 20)
+	r.waitUntilSent(4 << 20)
 	if err := r.lab.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -216,52 +216,53 @@ func TestHostThatDiesDoesNotKeepTheMount(t *testing.T) {
 	}
 	wait()
 	if took := time.Since(began); took > time.Minute {
-		t.Errorf("unmounting took %v", took)
+		t.Errorf("the unmount took %v, want at most a minute", took)
 	}
 	if entries, err := os.ReadDir(r.dir); err != nil || len(entries) > 0 {
-		t.Errorf("the mount point holds %v (%v)", entries, err)
+		t.Errorf("the mount point contains %v (error %v), want no files", entries, err)
 	}
-	if err := r.lab.Resume(); err != nil { // for the session to log out
+	if err := r.lab.Resume(); err != nil { // so that the session can log out
 		t.Fatal(err)
 	}
 }
 
-// stuckReader starts dd, which then waits for what the host does not send.
+// stuckReader starts a dd that waits for data that the host does not send.
 func (r *rig) stuckReader() *exec.Cmd {
 	r.Helper()
 	if _, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultStall, At: 2 << 20, Path: "-flat"}); err != nil {
 		r.Fatal(err)
 	}
-	dd := exec.CommandContext(r.ctx, "dd", "if="+r.flat(), "of=/dev/null", "bs=4M")
+	dd := exec.CommandContext(r.ctx, "dd", "if="+r.flatPath(), "of=/dev/null", "bs=4M")
 	if err := dd.Start(); err != nil {
 		r.Fatal(err)
 	}
-	r.sent(1 << 20)
+	r.waitUntilSent(1 << 20)
 	return dd
 }
 
-func TestKilledReaderLeavesTheMountInOrder(t *testing.T) {
-	raw := image(t, 32<<20, 15)
-	r := diskRig(t, raw, rigOptions{})
+func TestKilledReaderLeavesMountUsable(t *testing.T) {
+	raw := newImage(t, 32<<20, 15)
+	r := newDiskRig(t, raw, rigOptions{})
 	dd := r.stuckReader()
 	if err := dd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = dd.Wait() // it was killed
+	_ = dd.Wait() // always an error after a kill
 	r.lab.Faults().Clear()
-	r.same(raw, r.flat())
+	r.requireSameContent(raw, r.flatPath())
 	if log := r.log.String(); strings.Contains(log, "read failed") {
-		t.Errorf("a killed reader is no failure: %s", log)
+		t.Errorf("the log has a failed read for a killed reader: %s", log)
 	}
 }
 
-// smallRig mounts a lab whose datastore has a file that the test may change.
-func smallRig(t *testing.T, content string) (r *rig, file, shown string) {
+// newSmallRig mounts a lab with a file vmware.log that the test may change. file is its path in the lab, shown the
+// one in the mount.
+func newSmallRig(t *testing.T, content string) (r *rig, file, shown string) {
 	t.Helper()
 	dir := t.TempDir()
 	r = newRig(t, rigOptions{
 		lab:   lab.Config{Dir: dir, VMs: []lab.VM{{Name: "vm", Disks: []lab.Disk{{Capacity: 1 << 20}}}}},
-		https: https.Options{Sleep: quickly},
+		https: https.Options{Sleep: fastSleep},
 	})
 	_ = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		if filepath.Base(path) == "vm.vmx" {
@@ -275,13 +276,13 @@ func smallRig(t *testing.T, content string) (r *rig, file, shown string) {
 	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return r, file, r.path("vm/vmware.log")
+	return r, file, r.filePath("vm/vmware.log")
 }
 
-func TestFileThatGrewIsReadWholeWhenOpenedAgain(t *testing.T) {
+func TestResizedFileIsReadAfterReopen(t *testing.T) {
 	for name, now := range map[string]string{"grown": strings.Repeat("another line\n", 20_000), "shrunk": strings.Repeat("b line\n", 10_000)} {
 		t.Run(name, func(t *testing.T) {
-			r, file, shown := smallRig(t, strings.Repeat("a line\n", 20_000))
+			r, file, shown := newSmallRig(t, strings.Repeat("a line\n", 20_000))
 			f, err := os.Open(shown)
 			if err != nil {
 				t.Fatal(err)
@@ -291,51 +292,51 @@ func TestFileThatGrewIsReadWholeWhenOpenedAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := io.ReadAll(f); !errors.Is(err, syscall.EIO) {
-				t.Errorf("the open file reads with %v, want an I/O error: it changed", err)
+				t.Errorf("the read of the changed open file ended with %v, want an I/O error", err)
 			}
 			if log := r.log.String(); !strings.Contains(log, fmt.Sprintf("the file has %d bytes now", len(now))) {
-				t.Errorf("the log does not say why: %s", log)
+				t.Errorf("the log does not have the reason: %s", log)
 			}
 			got, err := os.ReadFile(shown)
 			if err != nil || string(got) != now {
-				t.Errorf("opened again it has %d bytes (%v)", len(got), err)
+				t.Errorf("after it was opened again, the file has %d bytes (error %v), want %d", len(got), err, len(now))
 			}
 		})
 	}
 }
 
-func TestReplacedFileOfTheSameSizeIsNewWhenOpenedAgain(t *testing.T) {
-	_, file, shown := smallRig(t, strings.Repeat("a line\n", 1000))
+func TestReplacedFileIsReadAfterReopen(t *testing.T) {
+	_, file, shown := newSmallRig(t, strings.Repeat("a line\n", 1000))
 	if got, err := os.ReadFile(shown); err != nil || !strings.HasPrefix(string(got), "a line") {
-		t.Fatalf("%.10q, %v", got, err)
+		t.Fatalf("got %.10q, error %v, want a line", got, err)
 	}
 	if err := os.WriteFile(file, []byte(strings.Repeat("b line\n", 1000)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(shown); err != nil || !strings.HasPrefix(string(got), "b line") {
-		t.Errorf("opened again it reads %.10q (%v): nothing may be kept of a closed file", got, err)
+		t.Errorf("after it was opened again, the file contains %.10q (error %v), want b line", got, err)
 	}
 }
 
 func TestLockedDiskIsBusy(t *testing.T) {
 	r := newRig(t, rigOptions{lab: lab.Config{VMs: []lab.VM{{Name: "web 01", PoweredOn: true, Disks: []lab.Disk{{Capacity: 1 << 20}}}}}})
-	if err := readError(r.flat()); !errors.Is(err, syscall.EBUSY) {
-		t.Errorf("the disk of a running VM reads with %v, want busy", err)
+	if err := readError(r.flatPath()); !errors.Is(err, syscall.EBUSY) {
+		t.Errorf("the read of a disk of a running VM ended with %v, want EBUSY", err)
 	}
 	if err := r.lab.SetPower("web 01", false); err != nil {
 		t.Fatal(err)
 	}
-	if err := readError(r.flat()); err != nil {
-		t.Errorf("powered off it reads with %v", err)
+	if err := readError(r.flatPath()); err != nil {
+		t.Errorf("after the power-off the read ended with %v", err)
 	}
 }
 
-func TestLivingMountIsNotDetached(t *testing.T) {
-	r := diskRig(t, image(t, 1<<20, 16), rigOptions{})
-	s := dial(t, r.lab, false)
+func TestActiveMountIsNotReplaced(t *testing.T) {
+	r := newDiskRig(t, newImage(t, 1<<20, 16), rigOptions{})
+	s := logIn(t, r.lab, false)
 	if m, err := mount.New(r.ctx, mount.NewRemote(s, r.pool, nil), r.dir, mount.Options{}); err == nil {
 		m.Close()
-		t.Error("a second mount took the place of a living one")
+		t.Error("a second mount replaced an active one, want an error")
 	}
 	if _, err := os.ReadDir(r.dir); err != nil {
 		t.Error(err)

@@ -10,11 +10,11 @@ import (
 func TestIdentityByNames(t *testing.T) {
 	id := NewIdentity()
 	if id.ChangesUser() {
-		t.Error("no name changes the user")
+		t.Error("ChangesUser of a new identity is true, want false")
 	}
-	for what, err := range map[string]error{"user": id.SetUser("no such user"), "group": id.SetGroup("no such group")} {
+	for kind, err := range map[string]error{"user": id.SetUser("no such user"), "group": id.SetGroup("no such group")} {
 		if !fault.Is(err, fault.Invalid) {
-			t.Errorf("%s that does not exist: %v", what, err)
+			t.Errorf("unknown %s: error %v, want kind Invalid", kind, err)
 		}
 	}
 	root, err := user.LookupId("0")
@@ -22,6 +22,6 @@ func TestIdentityByNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := id.SetUser(root.Username); err != nil || !id.ChangesUser() || id.uid != 0 || id.gid != -1 {
-		t.Errorf("%+v, %v", id, err)
+		t.Errorf("got %+v, error %v, want UID 0 and no GID", id, err)
 	}
 }

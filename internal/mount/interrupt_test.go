@@ -10,9 +10,9 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// interrupted does work in a thread that gets a signal every millisecond meanwhile. It is one
-// that Go handles, and ignores.
-func interrupted(work func()) {
+// runInterrupted calls work in a thread that receives a SIGURG every millisecond. Go handles this signal and ignores
+// it.
+func runInterrupted(work func()) {
 	thread, done := make(chan int), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -27,28 +27,28 @@ func interrupted(work func()) {
 	for {
 		select {
 		case <-tick.C:
-			_ = unix.Tgkill(unix.Getpid(), id, unix.SIGURG) // not when it is done
+			_ = unix.Tgkill(unix.Getpid(), id, unix.SIGURG) // fails when the thread has ended
 		case <-done:
 			return
 		}
 	}
 }
 
-// TestInterruptsAreNoErrors: what a signal or io_uring interrupts goes on. The calls are the
-// system's, not package os's, which tries again after EINTR where QEMU does not.
-func TestInterruptsAreNoErrors(t *testing.T) {
+// Calls that a signal or io_uring interrupts succeed. The test uses system calls, because package os tries again after
+// EINTR and QEMU does not.
+func TestInterruptedCallsSucceed(t *testing.T) {
 	const size, opens = 16 << 20, 50
-	r := diskRig(t, image(t, size, 17), rigOptions{lab: lab.Config{Limits: slow}})
-	interrupted(func() {
+	r := newDiskRig(t, newImage(t, size, 17), rigOptions{lab: lab.Config{Limits: slowLimits}})
+	runInterrupted(func() {
 		for range opens {
-			fd, err := unix.Open(r.flat(), unix.O_RDONLY, 0)
+			fd, err := unix.Open(r.flatPath(), unix.O_RDONLY, 0)
 			if err != nil {
 				t.Errorf("open: %v", err)
 				return
 			}
 			defer unix.Close(fd)
 		}
-		fd, err := unix.Open(r.flat(), unix.O_RDONLY, 0)
+		fd, err := unix.Open(r.flatPath(), unix.O_RDONLY, 0)
 		if err != nil {
 			t.Errorf("open: %v", err)
 			return
@@ -60,21 +60,20 @@ func TestInterruptsAreNoErrors(t *testing.T) {
 	})
 }
 
-// TestForcedUnmountEndsReads: the process that mounts does not wait for a host that is stuck
-// once nobody can get the answer.
+// After a forced unmount, the mount ends without waiting for the read of a host that does not answer.
 func TestForcedUnmountEndsReads(t *testing.T) {
-	r := diskRig(t, image(t, 32<<20, 18), rigOptions{})
+	r := newDiskRig(t, newImage(t, 32<<20, 18), rigOptions{})
 	dd := r.stuckReader()
-	asked := time.Now()
-	_ = unix.Unmount(r.dir, unix.MNT_FORCE) // it is busy, but the connection is aborted
+	began := time.Now()
+	_ = unix.Unmount(r.dir, unix.MNT_FORCE) // fails because it is busy, but aborts the connection
 	if err := dd.Wait(); err == nil {
-		t.Error("dd read what nobody sent")
+		t.Error("dd succeeded without an answer of the host")
 	}
 	select {
 	case <-r.mount.Done():
 	case <-r.ctx.Done():
 	}
-	if waited := time.Since(asked); waited > time.Minute { // a read may wait for two
-		t.Errorf("the mount waited %v for its host", waited)
+	if waited := time.Since(began); waited > time.Minute { // a read may wait for two minutes
+		t.Errorf("the mount waited %v for its host, want at most a minute", waited)
 	}
 }

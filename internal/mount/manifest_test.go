@@ -30,18 +30,18 @@ func TestManifestNamesDatastores(t *testing.T) {
 	}
 	for _, bad := range []string{"", "[]", `{"a": 1}`, `{"a": {"datastores": ["x"]}}`, proxmoxManifest + "x"} {
 		if _, err := ReadManifest(strings.NewReader(bad)); !fault.Is(err, fault.Invalid) {
-			t.Errorf("%.30q: %v", bad, err)
+			t.Errorf("%.30q: error %v, want kind Invalid", bad, err)
 		}
 	}
 }
 
-func TestFoldersHaveNamesThatAPathCanHold(t *testing.T) {
+func TestFolderNamesAreEscaped(t *testing.T) {
 	tree := folderTree([]inventory.Datastore{
 		{Datacenter: "A/DC", Name: "one"}, {Datacenter: "B/DC", Name: "two"}, {Datacenter: "A/other", Name: "a/b"}, {Datacenter: "", Name: ".."},
 	})
 	for dc, ds := range map[string]string{"A%2fDC": "one", "B%2fDC": "two", "other": "a%2fb", "%.": "%.."} {
 		if _, ok := tree[dc][ds]; !ok || len(tree[dc]) != 1 {
-			t.Errorf("%s holds %v, want %s", dc, tree[dc], ds)
+			t.Errorf("folder %s contains %v, want %s", dc, tree[dc], ds)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func FuzzManifest(f *testing.F) {
 			for ds := range in {
 				for _, name := range []string{dc, ds} {
 					if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
-						t.Fatalf("%q is no folder's name", name)
+						t.Fatalf("%q is not a valid name of a folder", name)
 					}
 				}
 			}

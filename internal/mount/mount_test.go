@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-func TestTreeHasDatacentersDatastoresAndPaths(t *testing.T) {
+func TestTree(t *testing.T) {
 	r := newRig(t, rigOptions{lab: lab.Config{
 		Datastores: []lab.Datastore{{Name: "datastore1"}, {Name: "nas 50% 1", Type: "NFS"}},
 		VMs: []lab.VM{
@@ -36,67 +36,67 @@ func TestTreeHasDatacentersDatastoresAndPaths(t *testing.T) {
 		"ha-datacenter/datastore1/web 01/web 01.vmx", "ha-datacenter/nas 50% 1/Žižkov & söhne/Žižkov & söhne-flat.vmdk",
 	} {
 		if !slices.Contains(got, want) {
-			t.Errorf("%s is missing among %q", want, got)
+			t.Errorf("%s is missing in %q", want, got)
 		}
 	}
 }
 
-func TestDescriptorIsTextAndFlatHasTheDisksSize(t *testing.T) {
+func TestDescriptorAndFlatFile(t *testing.T) {
 	r := newRig(t, rigOptions{lab: lab.Config{VMs: []lab.VM{{Name: "vm", Disks: []lab.Disk{{Capacity: 5 << 20, Fill: 50}}}}}})
-	text, err := os.ReadFile(r.path("vm/vm.vmdk"))
+	text, err := os.ReadFile(r.filePath("vm/vm.vmdk"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(string(text), "# Disk DescriptorFile") || !strings.Contains(string(text), "vm-flat.vmdk") {
-		t.Errorf("the descriptor reads as %q", text)
+		t.Errorf("the descriptor contains %q", text)
 	}
-	st, err := os.Stat(r.path("vm/vm-flat.vmdk"))
+	st, err := os.Stat(r.filePath("vm/vm-flat.vmdk"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if st.Size() != 5<<20 || st.Mode() != 0o444 {
-		t.Errorf("the flat file has %d bytes and mode %v", st.Size(), st.Mode())
+		t.Errorf("the flat file has %d bytes and mode %v, want 5 MiB and 0444", st.Size(), st.Mode())
 	}
 }
 
-func TestNothingCanBeWritten(t *testing.T) {
+func TestMountIsReadOnly(t *testing.T) {
 	r := newRig(t, rigOptions{lab: lab.Config{VMs: []lab.VM{{Name: "vm", Disks: []lab.Disk{{Capacity: 1 << 20}}}}}})
-	if f, err := os.OpenFile(r.path("vm/vm.vmdk"), os.O_RDWR, 0); err == nil {
+	if f, err := os.OpenFile(r.filePath("vm/vm.vmdk"), os.O_RDWR, 0); err == nil {
 		f.Close()
-		t.Error("a descriptor opens for writing")
+		t.Error("a descriptor was opened for writing, want an error")
 	}
-	if err := os.WriteFile(r.path("vm/new"), nil, 0o644); err == nil {
-		t.Error("a file was created")
+	if err := os.WriteFile(r.filePath("vm/new"), nil, 0o644); err == nil {
+		t.Error("a file was created, want an error")
 	}
-	if err := os.Remove(r.path("vm/vm.vmdk")); err == nil {
-		t.Error("a file was removed")
+	if err := os.Remove(r.filePath("vm/vm.vmdk")); err == nil {
+		t.Error("a file was removed, want an error")
 	}
 }
 
-func TestEveryReaderGetsTheSameBytes(t *testing.T) {
+func TestReadersGetSameBytes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	requires(t, "qemu-img")
-	raw := image(t, 40<<20+512*3, 7)
-	r := diskRig(t, raw, rigOptions{})
+	requireTool(t, "qemu-img")
+	raw := newImage(t, 40<<20+512*3, 7)
+	r := newDiskRig(t, raw, rigOptions{})
 	out := filepath.Join(t.TempDir(), "out")
-	t.Run("cmp", func(t *testing.T) { r.same(raw, r.flat()) })
+	t.Run("cmp", func(t *testing.T) { r.requireSameContent(raw, r.flatPath()) })
 	for name, args := range map[string][]string{
-		"dd bs=4M":         {"dd", "if=" + r.flat(), "of=" + out, "bs=4M", "status=none"},
-		"dd bs=4k":         {"dd", "if=" + r.flat(), "of=" + out, "bs=4k", "status=none"},
-		"dd bs=3000001":    {"dd", "if=" + r.flat(), "of=" + out, "bs=3000001", "status=none"},
-		"dd direct":        {"dd", "if=" + r.flat(), "of=" + out, "bs=1M", "iflag=direct", "status=none"},
-		"cp":               {"cp", r.flat(), out},
-		"qemu-img":         {"qemu-img", "convert", "-f", "raw", "-O", "raw", r.flat(), out},
-		"qemu-img -m 16":   {"qemu-img", "convert", "-m", "16", "-W", "-f", "raw", "-O", "raw", r.flat(), out},
-		"qemu-img of vmdk": {"qemu-img", "convert", "-f", "vmdk", "-O", "raw", r.path("web 01/web 01.vmdk"), out},
+		"dd bs=4M":         {"dd", "if=" + r.flatPath(), "of=" + out, "bs=4M", "status=none"},
+		"dd bs=4k":         {"dd", "if=" + r.flatPath(), "of=" + out, "bs=4k", "status=none"},
+		"dd bs=3000001":    {"dd", "if=" + r.flatPath(), "of=" + out, "bs=3000001", "status=none"},
+		"dd direct":        {"dd", "if=" + r.flatPath(), "of=" + out, "bs=1M", "iflag=direct", "status=none"},
+		"cp":               {"cp", r.flatPath(), out},
+		"qemu-img":         {"qemu-img", "convert", "-f", "raw", "-O", "raw", r.flatPath(), out},
+		"qemu-img -m 16":   {"qemu-img", "convert", "-m", "16", "-W", "-f", "raw", "-O", "raw", r.flatPath(), out},
+		"qemu-img of vmdk": {"qemu-img", "convert", "-f", "vmdk", "-O", "raw", r.filePath("web 01/web 01.vmdk"), out},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if msg, err := r.try(args[0], args[1:]...); err != nil {
+			if msg, err := r.runTool(args[0], args[1:]...); err != nil {
 				t.Fatalf("%v: %s", err, msg)
 			}
-			if msg, err := r.try("cmp", raw, out); err != nil {
+			if msg, err := r.runTool("cmp", raw, out); err != nil {
 				t.Fatalf("%v: %s", err, msg)
 			}
 			if err := os.Remove(out); err != nil {
@@ -106,8 +106,8 @@ func TestEveryReaderGetsTheSameBytes(t *testing.T) {
 	}
 }
 
-func TestVCenterWithOddNames(t *testing.T) {
-	raw := image(t, 3<<20, 9)
+func TestVCenterWithUnusualNames(t *testing.T) {
+	raw := newImage(t, 3<<20, 9)
 	r := newRig(t, rigOptions{lab: lab.Config{
 		VCenter:     true,
 		Datacenters: []lab.Datacenter{{Name: "DC / 1", Folder: "Europa & co", Hosts: []string{"esx1.lab"}}, {Name: "DC2", Hosts: []string{"esx2.lab"}}},
@@ -117,13 +117,13 @@ func TestVCenterWithOddNames(t *testing.T) {
 	found, err := filepath.Glob(filepath.Join(r.dir, "*", "50% + nas", "web 01", "web 01-flat.vmdk"))
 	if err != nil || len(found) != 1 {
 		entries, _ := filepath.Glob(filepath.Join(r.dir, "*", "*"))
-		t.Fatalf("found %q (%v) among %q", found, err, entries)
+		t.Fatalf("found %q (error %v) in %q, want one file", found, err, entries)
 	}
-	r.same(raw, found[0])
+	r.requireSameContent(raw, found[0])
 }
 
-// Whatever is started in a mount namespace of its own, such as a service, has the mount from there on.
-func TestUnmountWhileAnotherNamespaceHasIt(t *testing.T) {
+// The unmount succeeds although a process in another mount namespace, such as a service, still has the mount.
+func TestUnmountWithOtherMountNamespace(t *testing.T) {
 	r := newRig(t, rigOptions{lab: lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 1 << 20}}}}}})
 	service := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 3600")
 	out, err := service.StdoutPipe()
@@ -135,7 +135,7 @@ func TestUnmountWhileAnotherNamespaceHasIt(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		_ = service.Process.Kill()
-		_ = service.Wait() // it was killed
+		_ = service.Wait() // always an error after a kill
 	})
 	if _, err := out.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
@@ -144,6 +144,6 @@ func TestUnmountWhileAnotherNamespaceHasIt(t *testing.T) {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(r.dir); err != nil || len(left) > 0 {
-		t.Errorf("it is still mounted: %v, %v", left, err)
+		t.Errorf("the mount point contains %v (error %v), want no files", left, err)
 	}
 }

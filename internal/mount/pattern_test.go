@@ -17,15 +17,15 @@ import (
 	"github.com/decamp/decamp/internal/transport/https"
 )
 
-// bytesSent is how much the lab has sent of the disk.
+// bytesSent returns the number of bytes of the disk that the lab has sent.
 func (r *rig) bytesSent() int64 {
 	return r.lab.Stats().Paths["/folder/web 01/web 01-flat.vmdk"].Bytes
 }
 
-// open opens the disk's file until the test ends.
-func (r *rig) open() *os.File {
+// openDisk opens the flat file of the disk until the test ends.
+func (r *rig) openDisk() *os.File {
 	r.Helper()
-	f, err := os.Open(r.flat())
+	f, err := os.Open(r.flatPath())
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -33,8 +33,8 @@ func (r *rig) open() *os.File {
 	return f
 }
 
-// generated mounts a lab with one disk that takes no storage.
-func generated(t *testing.T, d lab.Disk, o rigOptions) *rig {
+// newGeneratedRig mounts a lab with one generated disk, which needs no storage.
+func newGeneratedRig(t *testing.T, d lab.Disk, o rigOptions) *rig {
 	t.Helper()
 	o.lab.VMs = []lab.VM{{Name: "web 01", ChangeTracking: true, Disks: []lab.Disk{d}}}
 	return newRig(t, o)
@@ -42,8 +42,8 @@ func generated(t *testing.T, d lab.Disk, o rigOptions) *rig {
 
 func TestRandomReadsFetchOneBlockEach(t *testing.T) {
 	const size, reads = 1 << 30, 300
-	r := generated(t, lab.Disk{Capacity: size, Fill: 100, Thick: true}, rigOptions{})
-	f, rnd, p := r.open(), rand.New(rand.NewPCG(3, 4)), make([]byte, 4<<10)
+	r := newGeneratedRig(t, lab.Disk{Capacity: size, Fill: 100, Thick: true}, rigOptions{})
+	f, rnd, p := r.openDisk(), rand.New(rand.NewPCG(3, 4)), make([]byte, 4<<10)
 	want, err := r.lab.Disk("web 01", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -62,13 +62,13 @@ func TestRandomReadsFetchOneBlockEach(t *testing.T) {
 		}
 	}
 	if got := r.bytesSent() / reads; got > 64<<10 {
-		t.Errorf("each read of 4 KiB fetched %d bytes", got)
+		t.Errorf("each read of 4 KiB fetched %d bytes, want at most 64 KiB", got)
 	}
 }
 
-func TestPlacesReadAgainAreNotFetchedAgain(t *testing.T) {
-	r := generated(t, lab.Disk{Capacity: 1 << 30, Fill: 100, Thick: true}, rigOptions{})
-	f, p := r.open(), make([]byte, 4<<10)
+func TestRepeatedReadsUseCache(t *testing.T) {
+	r := newGeneratedRig(t, lab.Disk{Capacity: 1 << 30, Fill: 100, Thick: true}, rigOptions{})
+	f, p := r.openDisk(), make([]byte, 4<<10)
 	for range 3 {
 		for i := range int64(50) {
 			if _, err := f.ReadAt(p, i*(20<<20)+i*4096); err != nil {
@@ -77,15 +77,15 @@ func TestPlacesReadAgainAreNotFetchedAgain(t *testing.T) {
 		}
 	}
 	if got := r.bytesSent(); got > 50*64<<10 {
-		t.Errorf("50 places took %d bytes", got)
+		t.Errorf("repeated reads at 50 offsets fetched %d bytes, want at most 64 KiB each", got)
 	}
 }
 
-// A reader of a slow host reads ahead over several connections. The host is slow until it has them.
-func TestSequentialReaderKeepsManyConnectionsBusy(t *testing.T) {
+// A sequential reader of a slow host reads ahead over several connections. The host is slow until they are open.
+func TestSequentialReadUsesSeveralConnections(t *testing.T) {
 	slow := lab.Limits{DatastoreRate: 4 << 20}
-	r := generated(t, lab.Disk{Capacity: 96 << 20, Fill: 100, Thick: true}, rigOptions{lab: lab.Config{Limits: slow}})
-	f := r.open()
+	r := newGeneratedRig(t, lab.Disk{Capacity: 96 << 20, Fill: 100, Thick: true}, rigOptions{lab: lab.Config{Limits: slow}})
+	f := r.openDisk()
 	ended := make(chan error, 1)
 	go func() {
 		n, err := io.CopyBuffer(io.Discard, onlyReader{f}, make([]byte, 1<<20))
@@ -94,7 +94,7 @@ func TestSequentialReaderKeepsManyConnectionsBusy(t *testing.T) {
 		}
 		ended <- err
 	}()
-	for r.lab.Stats().ConnsPeak < 6 && len(ended) == 0 { // some connections are those of the session
+	for r.lab.Stats().ConnsPeak < 6 && len(ended) == 0 { // the session uses some connections
 		time.Sleep(time.Millisecond)
 	}
 	r.lab.SetLimits(lab.Limits{})
@@ -102,28 +102,28 @@ func TestSequentialReaderKeepsManyConnectionsBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if peak := r.lab.Stats().ConnsPeak; peak < 6 {
-		t.Errorf("there were %d connections at most, of them some of the session's", peak)
+		t.Errorf("peak of %d connections, want at least 6", peak)
 	}
 	if got := r.bytesSent(); got > 97<<20 {
-		t.Errorf("96 MiB took %d bytes", got)
+		t.Errorf("a read of 96 MiB fetched %d bytes, want at most 97 MiB", got)
 	}
 }
 
-// onlyReader hides what would let io.Copy go another way.
+// onlyReader hides all methods but Read, so that io.Copy uses Read.
 type onlyReader struct{ io.Reader }
 
-func TestHolesAreAnsweredFromTheMap(t *testing.T) {
+func TestHolesAreNotFetched(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	r := generated(t, lab.Disk{Capacity: 1 << 30, Fill: 4, Seed: 5}, rigOptions{})
+	r := newGeneratedRig(t, lab.Disk{Capacity: 1 << 30, Fill: 4, Seed: 5}, rigOptions{})
 	disk, err := r.lab.Disk("web 01", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.run("cp", "--sparse=always", r.flat(), filepath.Join(t.TempDir(), "out"))
+	r.mustRunTool("cp", "--sparse=always", r.flatPath(), filepath.Join(t.TempDir(), "out"))
 	if got := r.bytesSent(); got > disk.Allocated+disk.Allocated/20+4<<20 {
-		t.Errorf("%d bytes of data took %d bytes", disk.Allocated, got)
+		t.Errorf("a copy of %d allocated bytes fetched %d bytes", disk.Allocated, got)
 	}
 }
 
@@ -134,15 +134,15 @@ func TestSeekFindsDataAndHoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, at := range []int64{0, 10 << 20, 63 << 20} {
-		if _, err := f.WriteAt(make([]byte, 1<<20), at); err != nil { // data to the host, if zero
+		if _, err := f.WriteAt(make([]byte, 1<<20), at); err != nil { // zeros, but allocated on the host
 			t.Fatal(err)
 		}
 	}
 	if err := errors.Join(f.Truncate(64<<20), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	r := diskRig(t, raw, rigOptions{})
-	fd := int(r.open().Fd())
+	r := newDiskRig(t, raw, rigOptions{})
+	fd := int(r.openDisk().Fd())
 	for _, c := range []struct {
 		off    int64
 		whence int
@@ -156,14 +156,13 @@ func TestSeekFindsDataAndHoles(t *testing.T) {
 		}
 	}
 	if _, err := unix.Seek(fd, 64<<20, unix.SEEK_DATA); err != unix.ENXIO {
-		t.Errorf("data behind the end: %v", err)
+		t.Errorf("SEEK_DATA at the end: error %v, want ENXIO", err)
 	}
 }
 
-// TestLyingMapIsNotBelieved has a map that leaves out data at the disk's end, which is
-// always looked at: then everything must come from the wire.
-func TestLyingMapIsNotBelieved(t *testing.T) {
-	raw := image(t, 64<<20, 21)
+// If the map omits data at the end of the disk, which is always sampled, the map is not used and all data is read.
+func TestIncompleteMapIsNotUsed(t *testing.T) {
+	raw := newImage(t, 64<<20, 21)
 	f, err := os.OpenFile(raw, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -177,14 +176,14 @@ func TestLyingMapIsNotBelieved(t *testing.T) {
 	r := newRig(t, rigOptions{lab: lab.Config{VMs: []lab.VM{{Name: "web 01", ChangeTracking: true, Disks: []lab.Disk{
 		{File: raw, Hide: []lab.Span{{Offset: 32 << 20, Length: 32 << 20}}},
 	}}}}})
-	r.same(raw, r.flat())
+	r.requireSameContent(raw, r.flatPath())
 }
 
-func TestManyReadersOfManyFilesGetTheirOwnBytes(t *testing.T) {
+func TestConcurrentReadersOfManyFiles(t *testing.T) {
 	var disks []lab.Disk
 	var raws []string
 	for i := range 4 {
-		raws = append(raws, image(t, 24<<20, uint64(30+i)))
+		raws = append(raws, newImage(t, 24<<20, uint64(30+i)))
 		disks = append(disks, lab.Disk{File: raws[i]})
 	}
 	r := newRig(t, rigOptions{
@@ -193,13 +192,13 @@ func TestManyReadersOfManyFilesGetTheirOwnBytes(t *testing.T) {
 	})
 	var readers sync.WaitGroup
 	for i, raw := range raws {
-		name := r.flat()
+		name := r.flatPath()
 		if i > 0 {
-			name = r.path(fmt.Sprintf("web 01/web 01_%d-flat.vmdk", i))
+			name = r.filePath(fmt.Sprintf("web 01/web 01_%d-flat.vmdk", i))
 		}
 		for range 3 {
 			readers.Go(func() {
-				if msg, err := r.try("cmp", raw, name); err != nil {
+				if msg, err := r.runTool("cmp", raw, name); err != nil {
 					t.Errorf("%v: %s", err, msg)
 				}
 			})

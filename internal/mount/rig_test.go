@@ -21,9 +21,9 @@ import (
 	"github.com/decamp/decamp/internal/transport/https"
 )
 
-const patience = 2 * time.Minute // of a whole test
+const testTimeout = 2 * time.Minute // limit of a whole test
 
-// rig is an emulated host, mounted.
+// rig is a mounted emulated host.
 type rig struct {
 	*testing.T
 	ctx   context.Context
@@ -31,29 +31,29 @@ type rig struct {
 	mount *mount.Mount
 	pool  *https.Transport
 	dir   string
-	log   *logbook
+	log   *logBuffer
 }
 
-// rigOptions are what a test may want otherwise.
+// rigOptions configure a rig.
 type rigOptions struct {
 	lab   lab.Config
 	mount mount.Options
 	https https.Options
 }
 
-// newRig mounts a lab. Nothing it mounts outlives the test, whatever the test does.
+// newRig mounts a lab. The mount is removed at the end of the test, even after a failure.
 func newRig(t *testing.T, o rigOptions) *rig {
 	t.Helper()
-	needFUSE(t)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	requireFUSE(t)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
-	r := &rig{T: t, ctx: ctx, dir: filepath.Join(t.TempDir(), "mnt"), log: &logbook{}}
+	r := &rig{T: t, ctx: ctx, dir: filepath.Join(t.TempDir(), "mnt"), log: &logBuffer{}}
 	if err := os.Mkdir(r.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Unmount(r.dir, unix.MNT_DETACH) }) // usually long unmounted
+	t.Cleanup(func() { _ = unix.Unmount(r.dir, unix.MNT_DETACH) }) // fails if it is unmounted already
 	r.lab = startLab(t, o.lab)
-	s := dial(t, r.lab, o.lab.VCenter)
+	s := logIn(t, r.lab, o.lab.VCenter)
 	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	o.https.Log, o.mount.Log = log, log
 	r.pool = https.New(s, o.https)
@@ -87,7 +87,7 @@ func startLab(t *testing.T, cfg lab.Config) *lab.Lab {
 	return l
 }
 
-func dial(t *testing.T, l *lab.Lab, vcenter bool) *esx.Session {
+func logIn(t *testing.T, l *lab.Lab, vcenter bool) *esx.Session {
 	t.Helper()
 	scheme := "esxi"
 	if vcenter {
@@ -105,8 +105,8 @@ func dial(t *testing.T, l *lab.Lab, vcenter bool) *esx.Session {
 	return s
 }
 
-// needFUSE skips where the kernel's FUSE cannot be used.
-func needFUSE(t *testing.T) {
+// requireFUSE skips the test if FUSE cannot be used.
+func requireFUSE(t *testing.T) {
 	t.Helper()
 	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
@@ -114,40 +114,40 @@ func needFUSE(t *testing.T) {
 	}
 	f.Close()
 	if os.Geteuid() != 0 {
-		requires(t, "fusermount3")
+		requireTool(t, "fusermount3")
 	}
 }
 
-// requires skips a test whose judge is not installed.
-func requires(t *testing.T, program string) {
+// requireTool skips the test if a program is not installed.
+func requireTool(t *testing.T, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
 		t.Skipf("needs %s: %v", program, err)
 	}
 }
 
-// run runs a program to its end.
-func (r *rig) run(name string, args ...string) string {
+// mustRunTool runs a program, which must succeed, and returns its output.
+func (r *rig) mustRunTool(name string, args ...string) string {
 	r.Helper()
-	out, err := r.try(name, args...)
+	out, err := r.runTool(name, args...)
 	if err != nil {
 		r.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}
 	return out
 }
 
-func (r *rig) try(name string, args ...string) (string, error) {
+func (r *rig) runTool(name string, args ...string) (string, error) {
 	out, err := exec.CommandContext(r.ctx, name, args...).CombinedOutput()
 	return string(out), err
 }
 
-// path is a file of the mount's only datastore.
-func (r *rig) path(name string) string {
+// filePath returns the path of a file of the only datastore.
+func (r *rig) filePath(name string) string {
 	return filepath.Join(r.dir, "ha-datacenter", "datastore1", name)
 }
 
-// image writes size bytes as a disk has them: runs of data and holes, cut from a seed.
-func image(t *testing.T, size int64, seed uint64) string {
+// newImage creates an image of size bytes with data and holes, whose content depends on the seed.
+func newImage(t *testing.T, size int64, seed uint64) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "disk.raw")
 	f, err := os.Create(name)
@@ -175,34 +175,34 @@ func image(t *testing.T, size int64, seed uint64) string {
 	return name
 }
 
-// diskRig mounts a lab with one VM, web 01, whose disk is the image.
-func diskRig(t *testing.T, raw string, o rigOptions) *rig {
+// newDiskRig mounts a lab with one VM, web 01, whose disk has the content of the image raw.
+func newDiskRig(t *testing.T, raw string, o rigOptions) *rig {
 	t.Helper()
 	o.lab.VMs = []lab.VM{{Name: "web 01", ChangeTracking: true, Disks: []lab.Disk{{File: raw}}}}
 	return newRig(t, o)
 }
 
-func (r *rig) flat() string { return r.path("web 01/web 01-flat.vmdk") }
+func (r *rig) flatPath() string { return r.filePath("web 01/web 01-flat.vmdk") }
 
-// same fails unless two files have the same bytes.
-func (r *rig) same(a, b string) {
+// requireSameContent fails unless two files have the same content.
+func (r *rig) requireSameContent(a, b string) {
 	r.Helper()
-	r.run("cmp", a, b)
+	r.mustRunTool("cmp", a, b)
 }
 
-// logbook is a log that tests read.
-type logbook struct {
+// logBuffer keeps the log for tests.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *logbook) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *logbook) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()

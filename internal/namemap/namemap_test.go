@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/namemap"
 )
 
-var some = namemap.Map{
+var testMap = namemap.Map{
 	Networks: map[string]namemap.Network{
 		"VM Network": {To: "vmbr0"}, "dv-*": {To: "multus:vms/*", Model: "virtio"}, "dv-*-lan": {To: "lan", VLAN: 20}, "odd*": {To: "odd"},
 	},
@@ -22,27 +22,27 @@ func TestLookUp(t *testing.T) {
 		"VM Network": {To: "vmbr0"}, "dv-dmz": {To: "multus:vms/dmz", Model: "virtio"}, "dv-x-lan": {To: "lan", VLAN: 20},
 		"dv-": {To: "multus:vms/", Model: "virtio"}, "odd*": {To: "odd"}, "other": {}, "": {},
 	} {
-		if got := some.Network(name); got != want {
+		if got := testMap.Network(name); got != want {
 			t.Errorf("network %q: %+v, want %+v", name, got, want)
 		}
 	}
 	for name, want := range map[string]string{"ssd1": "fast", "ssd2": "slow", "": "slow"} {
-		if got := some.Storage(name); got != want {
+		if got := testMap.Storage(name); got != want {
 			t.Errorf("storage %q: %q, want %q", name, got, want)
 		}
 	}
 	for name, want := range map[string]string{"db01": "database", "prod-web": "web", "test": "vmw-test", "a1b2": "vmw-a1b2", "*": "vmw-*"} {
-		if got := some.Name(name); got != want {
+		if got := testMap.Name(name); got != want {
 			t.Errorf("name %q: %q, want %q", name, got, want)
 		}
 	}
 	if got := (namemap.Map{}).Name("x*"); got != "x*" {
-		t.Errorf("no map makes x* %q", got)
+		t.Errorf("an empty map changes x* to %q", got)
 	}
 }
 
-// A pattern does not match where its two ends would overlap.
-func TestPatternNeedsRoomForBothEnds(t *testing.T) {
+// A pattern does not match a name in which its prefix and suffix overlap.
+func TestPatternEndsMustNotOverlap(t *testing.T) {
 	m := namemap.Map{Names: map[string]string{"aba*ba": "x"}}
 	for name, want := range map[string]string{"aba": "aba", "ababa": "x", "aba-ba": "x"} {
 		if got := m.Name(name); got != want {
@@ -51,7 +51,7 @@ func TestPatternNeedsRoomForBothEnds(t *testing.T) {
 	}
 }
 
-// What is kept of a map for one VM says the same of it as the whole map did.
+// Of returns a map with only the entries of a VM. It maps the VM like the whole map.
 func TestOf(t *testing.T) {
 	vm := &inventory.VM{
 		Name: "prod-web", VMX: inventory.Path{Datastore: "ssd1"},
@@ -65,7 +65,7 @@ func TestOf(t *testing.T) {
 		Storages: map[string]string{"ssd1": "fast", "hdd": "slow"},
 		Names:    map[string]string{"prod-web": "web"},
 	}
-	got := some.Of(vm)
+	got := testMap.Of(vm)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

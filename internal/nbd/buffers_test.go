@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// held returns the bytes of all buffers, lent and free.
-func (b *buffers) held() (n int64) {
+// freeBytes returns the total size of the free buffers.
+func (b *buffers) freeBytes() (n int64) {
 	for _, list := range b.free {
 		for _, m := range list {
 			n += int64(len(m.whole))
@@ -16,8 +16,8 @@ func (b *buffers) held() (n int64) {
 	return n
 }
 
-// Free buffers are used again, and make room for others. There is never more memory than the limit.
-func TestBuffersStayWithinTheirLimit(t *testing.T) {
+// Free buffers are used again, and are discarded for buffers of other sizes. The memory never exceeds the limit.
+func TestBuffersStayWithinLimit(t *testing.T) {
 	b := newBuffers(maxServed)
 	var all []*buffer
 	for range maxServed >> 16 {
@@ -35,29 +35,29 @@ func TestBuffersStayWithinTheirLimit(t *testing.T) {
 	}()
 	cancel()
 	if err := <-waits; !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("get without free memory: error %v, want Canceled", err)
 	}
 	for _, m := range all {
 		m.release()
 	}
-	if b.used != maxServed || b.held() != maxServed {
-		t.Errorf("%d bytes are used, %d free", b.used, b.held())
+	if b.used != maxServed || b.freeBytes() != maxServed {
+		t.Errorf("%d bytes are used, %d free, want %d each", b.used, b.freeBytes(), maxServed)
 	}
 	again, err := b.get(t.Context(), 65536)
-	if err != nil || b.used != maxServed || b.held() != maxServed-65536 {
-		t.Errorf("a free buffer was not used: %v, %d", err, b.held())
+	if err != nil || b.used != maxServed || b.freeBytes() != maxServed-65536 {
+		t.Errorf("get: error %v, %d bytes free, want the use of a free buffer", err, b.freeBytes())
 	}
 	again.release()
-	if err := b.reserve(t.Context(), 1<<20); err != nil || b.used != maxServed || b.held() != maxServed-1<<20 {
-		t.Errorf("%v: %d bytes are used, %d free", err, b.used, b.held())
+	if err := b.reserve(t.Context(), 1<<20); err != nil || b.used != maxServed || b.freeBytes() != maxServed-1<<20 {
+		t.Errorf("reserve: error %v, %d bytes used, %d free", err, b.used, b.freeBytes())
 	}
 	b.unreserve(1 << 20)
 	large, err := b.get(t.Context(), maxServed)
-	if err != nil || b.used != maxServed || b.held() != 0 {
-		t.Errorf("%v: %d bytes are used, %d free", err, b.used, b.held())
+	if err != nil || b.used != maxServed || b.freeBytes() != 0 {
+		t.Errorf("get of all memory: error %v, %d bytes used, %d free", err, b.used, b.freeBytes())
 	}
 	large.release()
 	if b.used != 0 {
-		t.Errorf("%d bytes are used", b.used)
+		t.Errorf("%d bytes are used at the end, want 0", b.used)
 	}
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// serve starts a real qemu-nbd for a file, and connects.
-func serve(t *testing.T, path string) *Client {
+// startQEMU starts qemu-nbd for a file and connects to it.
+func startQEMU(t *testing.T, path string) *Client {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "nbd") // a socket's name is short
+	folder, err := os.MkdirTemp("", "nbd") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func serve(t *testing.T, path string) *Client {
 	return c
 }
 
-func image(t *testing.T, size int64) string {
+func newImage(t *testing.T, size int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "image")
 	if err := os.WriteFile(path, bytes.Repeat([]byte{0xa5}, int(size)), 0o600); err != nil {
@@ -55,13 +55,13 @@ func image(t *testing.T, size int64) string {
 	return path
 }
 
-// What is written and zeroed by many at once is in the file, and nothing else has changed.
-func TestQEMUTakesAndGives(t *testing.T) {
+// Concurrent writes and zeros change exactly their ranges of the file.
+func TestReadAndWriteWithQEMU(t *testing.T) {
 	const size = 9<<20 + 512
-	path := image(t, size)
-	c := serve(t, path)
+	path := newImage(t, size)
+	c := startQEMU(t, path)
 	if c.Size() != size || c.Writable() != nil {
-		t.Fatalf("%d bytes, %v", c.Size(), c.Writable())
+		t.Fatalf("got %d bytes, Writable %v, want %d and nil", c.Size(), c.Writable(), size)
 	}
 	want := bytes.Repeat([]byte{0xa5}, size)
 	clear(want[5<<20 : 7<<20])
@@ -87,36 +87,36 @@ func TestQEMUTakesAndGives(t *testing.T) {
 	}
 	got := make([]byte, size)
 	if err := c.ReadAt(t.Context(), got, 0); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("it reads otherwise: %v", err)
+		t.Errorf("ReadAt returned other content, error %v", err)
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("the file is another: %v", err)
+		t.Errorf("the file has other content, error %v", err)
 	}
 	if err := c.Flush(t.Context()); !fault.Is(err, fault.Unreachable) {
-		t.Errorf("after Close: %v", err)
+		t.Errorf("Flush after Close: error %v, want kind Unreachable", err)
 	}
 }
 
-func TestOutsideOfTheExport(t *testing.T) {
-	c := serve(t, image(t, 1<<20))
+func TestRangeOutsideOfExport(t *testing.T) {
+	c := startQEMU(t, newImage(t, 1<<20))
 	defer c.Close()
 	if c.WriteAt(t.Context(), make([]byte, 512), 1<<20) == nil || c.Zero(t.Context(), disk.Range{Off: 1 << 19, Len: 1 << 20}) == nil {
-		t.Error("it was written behind its end")
+		t.Error("a write or zero beyond the end succeeded")
 	}
 }
 
-// script answers a client with bytes, whatever it says.
-type script struct {
+// scriptedConn is a connection with fixed answers. It discards all writes.
+type scriptedConn struct {
 	io.Reader
 	mu     sync.Mutex
 	closed chan struct{}
 }
 
-func (s *script) Write(p []byte) (int, error) { return len(p), nil }
-func (s *script) Close() error {
+func (s *scriptedConn) Write(p []byte) (int, error) { return len(p), nil }
+func (s *scriptedConn) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -127,7 +127,7 @@ func (s *script) Close() error {
 	return nil
 }
 
-func greeting() []byte {
+func serverGreeting() []byte {
 	hello := append([]byte(serverMagic), 0, fixedNewstyle|noZeroes)
 	hello = binary.BigEndian.AppendUint64(hello, 1<<20)
 	return binary.BigEndian.AppendUint16(hello, hasFlags|sendFlush|sendZeroes)
@@ -139,16 +139,16 @@ func answerOf(cookie uint64, code uint32) []byte {
 	return binary.BigEndian.AppendUint64(b, cookie)
 }
 
-// Each error that a node's disk has is told with its kind and a remedy.
-func TestErrorsOfTheNode(t *testing.T) {
+// Each error of the server is returned with its kind and a hint.
+func TestServerErrors(t *testing.T) {
 	for code, kind := range map[syscall.Errno]fault.Kind{
 		syscall.ENOSPC: fault.Full, syscall.EIO: fault.Corrupt, syscall.EPERM: fault.Denied,
 	} {
 		ours, theirs := net.Pipe()
 		go func() {
-			_, _ = theirs.Write(greeting()[:18])
+			_, _ = theirs.Write(serverGreeting()[:18])
 			_, _ = io.ReadFull(theirs, make([]byte, 20))
-			_, _ = theirs.Write(greeting()[18:])
+			_, _ = theirs.Write(serverGreeting()[18:])
 			_, _ = io.ReadFull(theirs, make([]byte, 28+512))
 			_, _ = theirs.Write(answerOf(1, uint32(code)))
 			_, _ = io.Copy(io.Discard, theirs)
@@ -158,19 +158,19 @@ func TestErrorsOfTheNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := c.WriteAt(t.Context(), make([]byte, 512), 0); !fault.Is(err, kind) || fault.HintOf(err) == "" {
-			t.Errorf("%v: %v (%v)", code, err, fault.KindOf(err))
+			t.Errorf("%v: error %v of kind %v, want %v and a hint", code, err, fault.KindOf(err), kind)
 		}
 		_ = c.Close()
 	}
 }
 
-// A server that says nothing is left when somebody asks to stop.
+// A call to a silent server ends when its context is canceled.
 func TestCanceledCall(t *testing.T) {
 	ours, theirs := net.Pipe()
 	go func() {
-		_, _ = theirs.Write(greeting()[:18])
+		_, _ = theirs.Write(serverGreeting()[:18])
 		_, _ = io.ReadFull(theirs, make([]byte, 20))
-		_, _ = theirs.Write(greeting()[18:])
+		_, _ = theirs.Write(serverGreeting()[18:])
 		_, _ = io.Copy(io.Discard, theirs)
 	}()
 	c, err := New(ours)
@@ -180,28 +180,28 @@ func TestCanceledCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
 	if err := c.ReadAt(ctx, make([]byte, 512), 0); !fault.Is(err, fault.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want kind Canceled", err)
 	}
 	_ = c.Close()
 }
 
-// Whatever a server says, calls end, and no more is read than was asked for.
+// For any bytes from a server, calls return, and ReadAt does not write beyond the requested length.
 func FuzzAnswers(f *testing.F) {
-	f.Add(append(greeting(), answerOf(1, 0)...))
-	f.Add(append(append(greeting(), answerOf(1, 5)...), answerOf(2, 0)...))
-	f.Add(append(greeting(), answerOf(7, 0)...))
+	f.Add(append(serverGreeting(), answerOf(1, 0)...))
+	f.Add(append(append(serverGreeting(), answerOf(1, 5)...), answerOf(2, 0)...))
+	f.Add(append(serverGreeting(), answerOf(7, 0)...))
 	f.Add([]byte("SSH-2.0-OpenSSH_9.2p1"))
-	f.Fuzz(func(t *testing.T, said []byte) {
-		c, err := New(&script{Reader: bytes.NewReader(said), closed: make(chan struct{})})
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		c, err := New(&scriptedConn{Reader: bytes.NewReader(sent), closed: make(chan struct{})})
 		if err != nil {
 			return
 		}
 		p := make([]byte, 600)
-		if err := c.ReadAt(t.Context(), p[:min(512, c.Size())], 0); err == nil && len(said) < 28 && c.Size() > 0 {
-			t.Error("an answer out of nothing")
+		if err := c.ReadAt(t.Context(), p[:min(512, c.Size())], 0); err == nil && len(sent) < 28 && c.Size() > 0 {
+			t.Error("ReadAt succeeded without an answer")
 		}
 		if !bytes.Equal(p[512:], make([]byte, 88)) {
-			t.Error("more was read than was asked for")
+			t.Error("ReadAt wrote beyond the requested length")
 		}
 		_ = c.Flush(t.Context())
 		_ = c.Close()

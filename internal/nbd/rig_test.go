@@ -20,18 +20,18 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// ram is a disk in memory whose runs of zero sectors are holes. It is a Reader, and with writable a Writer.
-type ram struct {
+// memoryDisk is a Reader in memory whose zero sectors are holes. writableDisk adds writes.
+type memoryDisk struct {
 	mu   sync.Mutex
 	data []byte
-	bad  disk.Range // reads of it fail
-	err  error      // error of bad and of writes
-	gate chan struct{}
+	bad  disk.Range    // range whose reads fail
+	err  error         // error of bad and of writes
+	gate chan struct{} // if set, each read receives a value first
 }
 
-func (m *ram) Size() int64 { return int64(len(m.data)) }
+func (m *memoryDisk) Size() int64 { return int64(len(m.data)) }
 
-func (m *ram) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (m *memoryDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if m.gate != nil {
 		select {
 		case <-m.gate:
@@ -52,7 +52,7 @@ func (m *ram) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-func (m *ram) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+func (m *memoryDisk) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
 	if err := disk.CheckRange(m.Size(), r); err != nil {
 		return nil, err
 	}
@@ -72,19 +72,19 @@ func (m *ram) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
 }
 
 // content returns the bytes of the disk.
-func (m *ram) content() []byte {
+func (m *memoryDisk) content() []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return bytes.Clone(m.data)
 }
 
-// writable is a ram that clients may write to.
-type writable struct {
-	ram
+// writableDisk is a memoryDisk that clients may write to.
+type writableDisk struct {
+	memoryDisk
 	synced atomic.Int32
 }
 
-func (m *writable) WriteAt(_ context.Context, p []byte, off int64) error {
+func (m *writableDisk) WriteAt(_ context.Context, p []byte, off int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil {
@@ -94,19 +94,19 @@ func (m *writable) WriteAt(_ context.Context, p []byte, off int64) error {
 	return nil
 }
 
-func (m *writable) Sync(context.Context) error {
+func (m *writableDisk) Sync(context.Context) error {
 	m.synced.Add(1)
 	return nil
 }
 
-// viewed is a ram that lends its memory in pages of 4 MiB.
-type viewed struct {
-	ram
+// viewedDisk is a memoryDisk that lends its memory in pages of 4 MiB.
+type viewedDisk struct {
+	memoryDisk
 	lent atomic.Int64 // views that are not released
 	most atomic.Int64 // highest value of lent
 }
 
-func (m *viewed) View(ctx context.Context, dest []byte, off int64) ([]byte, func(), error) {
+func (m *viewedDisk) View(ctx context.Context, dest []byte, off int64) ([]byte, func(), error) {
 	if m.lent.Add(1); m.lent.Load() > m.most.Load() {
 		m.most.Store(m.lent.Load())
 	}
@@ -119,8 +119,8 @@ func (m *viewed) View(ctx context.Context, dest []byte, off int64) ([]byte, func
 	return m.data[off:][:len(dest)], release, nil
 }
 
-// scattered returns size bytes, with zeros in some places.
-func scattered(size int) []byte {
+// sparseContent returns size pseudo-random bytes with ranges of zeros.
+func sparseContent(size int) []byte {
 	data := make([]byte, size)
 	x := uint32(1)
 	const grain = 32 << 10
@@ -136,27 +136,27 @@ func scattered(size int) []byte {
 	return data
 }
 
-// journal is a log for tests.
-type journal struct {
+// logBuffer is a log for tests.
+type logBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (j *journal) Write(p []byte) (int, error) {
+func (j *logBuffer) Write(p []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.Write(p)
 }
 
-func (j *journal) String() string {
+func (j *logBuffer) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.String()
 }
 
-// newLog gives s a log.
-func newLog(s *Server) *journal {
-	j := &journal{}
+// attachLog makes s log to a new logBuffer.
+func attachLog(s *Server) *logBuffer {
+	j := &logBuffer{}
 	s.Log = slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	return j
 }
@@ -164,7 +164,7 @@ func newLog(s *Server) *journal {
 // serveOn serves on a Unix socket until the test ends, and returns its path.
 func serveOn(t testing.TB, s *Server) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "nbd") // a socket's name is short
+	folder, err := os.MkdirTemp("", "nbd") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,14 +191,14 @@ func serveListener(t testing.TB, s *Server, l net.Listener) {
 	})
 }
 
-// rawClient is a client that sends bytes as a test requires.
+// rawClient is a client that sends arbitrary bytes.
 type rawClient struct {
 	net.Conn
 	t testing.TB
 }
 
-// dial connects to a socket and reads the greeting.
-func dial(t testing.TB, path string) *rawClient {
+// dialRaw connects to a socket and reads the greeting.
+func dialRaw(t testing.TB, path string) *rawClient {
 	t.Helper()
 	conn, err := net.Dial("unix", path)
 	if err != nil {
@@ -207,7 +207,7 @@ func dial(t testing.TB, path string) *rawClient {
 	t.Cleanup(func() { conn.Close() })
 	c := &rawClient{conn, t}
 	if hello := c.read(18); string(hello[:16]) != serverMagic {
-		t.Fatalf("greeting %q", hello)
+		t.Fatalf("got greeting %q", hello)
 	}
 	return c
 }
@@ -230,23 +230,23 @@ func (c *rawClient) send(parts ...[]byte) {
 	}
 }
 
-// ended reports whether the server closes the connection without another byte.
-func (c *rawClient) ended() bool {
+// isClosed reports whether the server closes the connection without sending more bytes.
+func (c *rawClient) isClosed() bool {
 	n, err := c.Read(make([]byte, 1))
 	return n == 0 && err != nil
 }
 
-// option returns the bytes of an option.
-func option(kind uint32, data ...[]byte) []byte {
+// optionBytes returns the bytes of an option.
+func optionBytes(kind uint32, data ...[]byte) []byte {
 	all := bytes.Join(data, nil)
 	return bytes.Join([][]byte{be64(optionMagic), be32(kind), be32(uint32(len(all))), all}, nil)
 }
 
-// text returns a string as in options.
-func text(s string) []byte { return append(be32(uint32(len(s))), s...) }
+// lengthPrefixed returns a string with its length, as in options.
+func lengthPrefixed(s string) []byte { return append(be32(uint32(len(s))), s...) }
 
-// call returns the bytes of a request.
-func call(kind, flags uint16, cookie, off uint64, length uint32) []byte {
+// requestBytes returns the bytes of a request.
+func requestBytes(kind, flags uint16, cookie, off uint64, length uint32) []byte {
 	return bytes.Join([][]byte{be32(callMagic), be16(flags), be16(kind), be64(cookie), be64(off), be32(length)}, nil)
 }
 
@@ -256,15 +256,15 @@ type optionReply struct {
 	data []byte
 }
 
-// ask sends an option and returns all replies to it.
-func (c *rawClient) ask(kind uint32, data ...[]byte) []optionReply {
+// sendOption sends an option and returns all replies to it.
+func (c *rawClient) sendOption(kind uint32, data ...[]byte) []optionReply {
 	c.t.Helper()
-	c.send(option(kind, data...))
+	c.send(optionBytes(kind, data...))
 	var all []optionReply
 	for {
 		head := c.read(20)
 		if binary.BigEndian.Uint64(head) != answerMagic || binary.BigEndian.Uint32(head[8:]) != kind {
-			c.t.Fatalf("reply to option %d: % x", kind, head)
+			c.t.Fatalf("invalid reply to option %d: % x", kind, head)
 		}
 		r := optionReply{binary.BigEndian.Uint32(head[12:]), c.read(int(binary.BigEndian.Uint32(head[16:])))}
 		all = append(all, r)
@@ -274,15 +274,15 @@ func (c *rawClient) ask(kind uint32, data ...[]byte) []optionReply {
 	}
 }
 
-// enter selects an export with structured replies and base:allocation, and returns the transmission flags.
-func (c *rawClient) enter(name string) uint16 {
+// selectExport selects an export with structured replies and base:allocation, and returns the transmission flags.
+func (c *rawClient) selectExport(name string) uint16 {
 	c.t.Helper()
 	c.send(be32(fixedNewstyle | noZeroes))
-	c.ask(optStructured)
-	c.ask(optSetContext, text(name), be32(1), text(contextAllocation))
-	got := c.ask(optGo, text(name), be16(0))
+	c.sendOption(optStructured)
+	c.sendOption(optSetContext, lengthPrefixed(name), be32(1), lengthPrefixed(contextAllocation))
+	got := c.sendOption(optGo, lengthPrefixed(name), be16(0))
 	if len(got) != 2 || got[1].kind != repAck {
-		c.t.Fatalf("replies to GO: %v", got)
+		c.t.Fatalf("got replies to GO %v, want 2 with ACK", got)
 	}
 	return binary.BigEndian.Uint16(got[0].data[10:])
 }
@@ -299,7 +299,7 @@ func (c *rawClient) readChunk() chunk {
 	c.t.Helper()
 	head := c.read(20)
 	if binary.BigEndian.Uint32(head) != chunkMagic {
-		c.t.Fatalf("no chunk: % x", head)
+		c.t.Fatalf("got % x, want a chunk", head)
 	}
 	return chunk{
 		binary.BigEndian.Uint16(head[4:]), binary.BigEndian.Uint16(head[6:]), binary.BigEndian.Uint64(head[8:]),

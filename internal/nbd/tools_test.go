@@ -27,8 +27,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// run runs a program that scripts/setup.sh installs. It returns its output, and whether it succeeded.
-func run(t testing.TB, name string, args ...string) (output string, ok bool) {
+// runTool runs a program that scripts/setup.sh installs. It returns its output, and whether it succeeded.
+func runTool(t testing.TB, name string, args ...string) (output string, ok bool) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
 	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
@@ -37,10 +37,10 @@ func run(t testing.TB, name string, args ...string) (output string, ok bool) {
 	return string(out), err == nil
 }
 
-// mustRun runs a program that must succeed.
-func mustRun(t testing.TB, name string, args ...string) string {
+// mustRunTool runs a program that must succeed.
+func mustRunTool(t testing.TB, name string, args ...string) string {
 	t.Helper()
-	out, ok := run(t, name, args...)
+	out, ok := runTool(t, name, args...)
 	if !ok {
 		t.Fatalf("%s %q: %s", name, args, out)
 	}
@@ -50,15 +50,15 @@ func mustRun(t testing.TB, name string, args ...string) string {
 // uriOf returns the URI of an export on a socket.
 func uriOf(path, name string) string { return "nbd+unix:///" + name + "?socket=" + path }
 
-// Two disks of different content, one that cannot be read completely, and one that is writable.
+// toolsServer returns a server with two disks of the same content, one with a bad sector, and an empty writable one.
 func toolsServer() (s *Server, data []byte) {
-	data = scattered(32<<20 + 512)
-	bad := &ram{data: slices.Clone(data), bad: disk.Range{Off: 1 << 20, Len: 512}, err: errBad}
+	data = sparseContent(32<<20 + 512)
+	bad := &memoryDisk{data: slices.Clone(data), bad: disk.Range{Off: 1 << 20, Len: 512}, err: errBad}
 	return &Server{Exports: []Export{
-		{Name: "sda", Description: "web01 [ds1] web01/web01.vmdk", Disk: &viewed{ram: ram{data: data}}},
-		{Name: "plain", Disk: &ram{data: data}},
+		{Name: "sda", Description: "web01 [ds1] web01/web01.vmdk", Disk: &viewedDisk{memoryDisk: memoryDisk{data: data}}},
+		{Name: "plain", Disk: &memoryDisk{data: data}},
 		{Name: "bad", Disk: bad},
-		{Name: "new", Disk: &writable{ram: ram{data: make([]byte, 32<<20)}}},
+		{Name: "new", Disk: &writableDisk{memoryDisk: memoryDisk{data: make([]byte, 32<<20)}}},
 	}}, data
 }
 
@@ -83,24 +83,24 @@ func TestNBDInfo(t *testing.T) {
 			Size        int64    `json:"export-size"`
 		}
 	}
-	if err := json.Unmarshal([]byte(mustRun(t, "nbdinfo", "--json", "--list", "nbd+unix://?socket="+path)), &info); err != nil {
+	if err := json.Unmarshal([]byte(mustRunTool(t, "nbdinfo", "--json", "--list", "nbd+unix://?socket="+path)), &info); err != nil {
 		t.Fatal(err)
 	}
 	if info.Protocol != "newstyle-fixed" || info.TLS || !info.Structured || len(info.Exports) != 4 {
-		t.Fatalf("%+v", info)
+		t.Fatalf("nbdinfo reports %+v", info)
 	}
 	first, last := info.Exports[0], info.Exports[3]
 	if first.Name != "sda" || first.Description != "web01 [ds1] web01/web01.vmdk" || !slices.Equal(first.Contexts, []string{contextAllocation}) || first.Size != int64(len(data)) {
-		t.Errorf("%+v", first)
+		t.Errorf("nbdinfo reports %+v", first)
 	}
 	if !first.ReadOnly || !first.MultiConn || !first.DF || first.Flush || first.Minimum != 1 || first.Preferred != 4096 || first.Maximum != 16<<20 {
-		t.Errorf("%+v", first)
+		t.Errorf("nbdinfo reports %+v", first)
 	}
 	if last.Name != "new" || last.ReadOnly || !last.Flush {
-		t.Errorf("%+v", last)
+		t.Errorf("nbdinfo reports %+v", last)
 	}
 	var extents []struct{ Offset, Length, Type int64 }
-	if err := json.Unmarshal([]byte(mustRun(t, "nbdinfo", "--json", "--map", uriOf(path, "sda"))), &extents); err != nil {
+	if err := json.Unmarshal([]byte(mustRunTool(t, "nbdinfo", "--json", "--map", uriOf(path, "sda"))), &extents); err != nil {
 		t.Fatal(err)
 	}
 	want, _ := s.Exports[0].Disk.Extents(t.Context(), disk.Range{Len: int64(len(data))})
@@ -112,25 +112,27 @@ func TestNBDInfo(t *testing.T) {
 			t.Fatalf("extent %d: %+v, want %+v", i, got, e)
 		}
 	}
-	if out, ok := run(t, "nbdinfo", uriOf(path, "other")); ok || !strings.Contains(out, "No such file") {
-		t.Errorf("an export that does not exist: %s", out)
+	if out, ok := runTool(t, "nbdinfo", uriOf(path, "other")); ok || !strings.Contains(out, "No such file") {
+		t.Errorf("nbdinfo of an unknown export: %s", out)
 	}
 }
 
-// Every tool copies the disk as it is, with one connection and with several, and with large requests.
+// Each tool copies the disk correctly, with one or several connections and with large requests.
 func TestCopies(t *testing.T) {
 	s, data := toolsServer()
 	path := serveOn(t, s)
 	for name, copyTo := range map[string]func(to string){
-		"nbdcopy":   func(to string) { mustRun(t, "nbdcopy", uriOf(path, "sda"), to) },
-		"nbdcopy 4": func(to string) { mustRun(t, "nbdcopy", "--connections=4", "--threads=4", uriOf(path, "sda"), to) },
+		"nbdcopy":   func(to string) { mustRunTool(t, "nbdcopy", uriOf(path, "sda"), to) },
+		"nbdcopy 4": func(to string) { mustRunTool(t, "nbdcopy", "--connections=4", "--threads=4", uriOf(path, "sda"), to) },
 		"nbdcopy 32M": func(to string) {
-			mustRun(t, "nbdcopy", "--request-size=33554432", "--no-extents", uriOf(path, "plain"), to)
+			mustRunTool(t, "nbdcopy", "--request-size=33554432", "--no-extents", uriOf(path, "plain"), to)
 		},
-		"nbdcopy, synchronous": func(to string) { mustRun(t, "nbdcopy", "--synchronous", uriOf(path, ""), to) },
-		"qemu-img":             func(to string) { mustRun(t, "qemu-img", "convert", "-f", "raw", "-O", "raw", uriOf(path, "sda"), to) },
+		"nbdcopy, synchronous": func(to string) { mustRunTool(t, "nbdcopy", "--synchronous", uriOf(path, ""), to) },
+		"qemu-img": func(to string) {
+			mustRunTool(t, "qemu-img", "convert", "-f", "raw", "-O", "raw", uriOf(path, "sda"), to)
+		},
 		"qemu-img 16": func(to string) {
-			mustRun(t, "qemu-img", "convert", "-m", "16", "-W", "-f", "raw", "-O", "raw", uriOf(path, "plain"), to)
+			mustRunTool(t, "qemu-img", "convert", "-m", "16", "-W", "-f", "raw", "-O", "raw", uriOf(path, "plain"), to)
 		},
 	} {
 		to := filepath.Join(t.TempDir(), "image")
@@ -152,39 +154,39 @@ func TestQEMUImg(t *testing.T) {
 	if err := os.WriteFile(image, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out := mustRun(t, "qemu-img", "info", "--output=json", uriOf(path, "sda")); !strings.Contains(out, fmt.Sprintf(`"virtual-size": %d,`, len(data))) {
+	if out := mustRunTool(t, "qemu-img", "info", "--output=json", uriOf(path, "sda")); !strings.Contains(out, fmt.Sprintf(`"virtual-size": %d,`, len(data))) {
 		t.Error(out)
 	}
-	mustRun(t, "qemu-img", "compare", "-f", "raw", "-F", "raw", uriOf(path, "sda"), image)
-	if _, ok := run(t, "qemu-img", "compare", "-f", "raw", "-F", "raw", uriOf(path, "new"), image); ok {
-		t.Error("different disks are equal")
+	mustRunTool(t, "qemu-img", "compare", "-f", "raw", "-F", "raw", uriOf(path, "sda"), image)
+	if _, ok := runTool(t, "qemu-img", "compare", "-f", "raw", "-F", "raw", uriOf(path, "new"), image); ok {
+		t.Error("qemu-img compare reports different disks as equal")
 	}
 	var extents []struct {
 		Start, Length int64
 		Zero, Data    bool
 	}
-	if err := json.Unmarshal([]byte(mustRun(t, "qemu-img", "map", "-f", "raw", "--output=json", uriOf(path, "sda"))), &extents); err != nil {
+	if err := json.Unmarshal([]byte(mustRunTool(t, "qemu-img", "map", "-f", "raw", "--output=json", uriOf(path, "sda"))), &extents); err != nil {
 		t.Fatal(err)
 	}
 	at := int64(0)
 	for _, e := range extents {
 		want, _ := s.Exports[0].Disk.Extents(t.Context(), disk.Range{Off: e.Start, Len: e.Length})
 		if e.Start != at || e.Zero == e.Data || len(want) != 1 || (want[0].Kind == disk.Zero) != e.Zero {
-			t.Fatalf("%+v, want %+v", e, want)
+			t.Fatalf("extent %+v, want %+v", e, want)
 		}
 		at += e.Length
 	}
 	if at != int64(len(data)) {
-		t.Errorf("the map ends at %d", at)
+		t.Errorf("the map ends at %d, want %d", at, len(data))
 	}
 }
 
-// QEMU's client reads at odd places and in large pieces, and receives the errors of the disk. What it
-// writes is on the disk, and nothing else has changed.
+// qemu-io reads and writes at unaligned offsets and in large pieces, and receives the errors of the disk. Its writes
+// change exactly their ranges.
 func TestQEMUIO(t *testing.T) {
-	d := &writable{ram: ram{data: bytes.Repeat([]byte{7}, 64<<20)}}
-	full := &writable{ram: ram{data: make([]byte, 1<<20), err: fault.New(fault.Unsupported, "too much")}}
-	gone := &writable{ram: ram{data: make([]byte, 1<<20), err: errors.New("the disk is gone"), bad: disk.Range{Off: 512, Len: 1}}}
+	d := &writableDisk{memoryDisk: memoryDisk{data: bytes.Repeat([]byte{7}, 64<<20)}}
+	full := &writableDisk{memoryDisk: memoryDisk{data: make([]byte, 1<<20), err: fault.New(fault.Unsupported, "too much")}}
+	gone := &writableDisk{memoryDisk: memoryDisk{data: make([]byte, 1<<20), err: errors.New("the disk is gone"), bad: disk.Range{Off: 512, Len: 1}}}
 	path := serveOn(t, &Server{Exports: []Export{{Name: "d", Disk: d}, {Name: "full", Disk: full}, {Name: "gone", Disk: gone}, {Name: "kept", Disk: d, ReadOnly: true}}})
 	qemuIO := func(name string, commands ...string) string {
 		args := []string{"-f", "raw", uriOf(path, name)}
@@ -194,7 +196,7 @@ func TestQEMUIO(t *testing.T) {
 		for _, c := range commands {
 			args = append(args, "-c", c)
 		}
-		out, _ := run(t, "qemu-io", args...)
+		out, _ := runTool(t, "qemu-io", args...)
 		return out
 	}
 	out := qemuIO("d", "read -P 7 0 64M", "write -P 9 1536 4096", "write -P 5 20M 40M", "flush", "read -P 9 1536 4096", "read -P 7 0 1536", "read -P 7 60M 4M")
@@ -207,7 +209,7 @@ func TestQEMUIO(t *testing.T) {
 	if !bytes.Equal(d.content(), want) || d.synced.Load() == 0 {
 		t.Error("the disk does not contain the written bytes")
 	}
-	// A layer that is full is a full disk, and the session continues.
+	// A write to a full layer fails with ENOSPC, and the session continues.
 	if out := qemuIO("full", "write 0 512", "read -P 0 0 512"); !strings.Contains(out, "No space left") || !strings.Contains(out, "read 512/512") {
 		t.Error(out)
 	}
@@ -217,17 +219,17 @@ func TestQEMUIO(t *testing.T) {
 	if out := qemuIO("kept", "read -P 7 0 1536", "write 0 512"); !strings.Contains(out, "read 1536/1536") || strings.Contains(out, "wrote") {
 		t.Error(out)
 	}
-	if out, ok := run(t, "qemu-io", "-f", "raw", uriOf(path, "kept"), "-c", "write 0 512"); ok || !strings.Contains(out, "denied") {
-		t.Errorf("a read-only export can be opened for writes: %s", out)
+	if out, ok := runTool(t, "qemu-io", "-f", "raw", uriOf(path, "kept"), "-c", "write 0 512"); ok || !strings.Contains(out, "denied") {
+		t.Errorf("a read-only export was opened for writes: %s", out)
 	}
 }
 
-// fio writes blocks in random order, 16 at a time, and finds all of them again. It notices a changed byte.
+// fio writes blocks in random order, 16 in flight, and verifies all of them. It reports a changed byte.
 func TestFio(t *testing.T) {
-	d := &writable{ram: ram{data: make([]byte, 16<<20)}}
+	d := &writableDisk{memoryDisk: memoryDisk{data: make([]byte, 16<<20)}}
 	path, state := serveOn(t, &Server{Exports: []Export{{Disk: d}}}), t.TempDir()
 	fio := func(args ...string) (string, bool) {
-		return run(t, "../../build/fio", append([]string{
+		return runTool(t, "../../build/fio", append([]string{
 			"--aux-path=" + state, "--name=job", "--ioengine=nbd", "--uri=" + uriOf(path, ""), "--rw=randwrite", "--bsrange=4k-256k", "--iodepth=16", "--size=16m", "--randseed=3", "--verify=crc32c", "--verify_fatal=1",
 		}, args...)...)
 	}
@@ -235,7 +237,7 @@ func TestFio(t *testing.T) {
 		t.Error(out)
 	}
 	if holes, err := d.Extents(t.Context(), disk.Range{Len: d.Size()}); err != nil || len(holes) != 1 {
-		t.Errorf("%d extents after every block was written: %v", len(holes), err)
+		t.Errorf("%d extents after all blocks were written, error %v, want 1", len(holes), err)
 	}
 	if out, ok := fio("--verify_only"); !ok {
 		t.Error(out)
@@ -244,15 +246,15 @@ func TestFio(t *testing.T) {
 	d.data[len(d.data)-1]++
 	d.mu.Unlock()
 	if out, ok := fio("--verify_only"); ok {
-		t.Errorf("fio does not notice a changed byte: %s", out)
+		t.Errorf("fio does not report a changed byte: %s", out)
 	}
 }
 
-// libnbd sends requests that its programs do not send.
+// Requests that the programs of libnbd do not send get correct replies.
 func TestNBDSh(t *testing.T) {
 	s, _ := toolsServer()
 	path := serveOn(t, s)
-	out := mustRun(t, "/usr/bin/python3", "-m", "nbd", "--base-allocation", "-u", uriOf(path, "bad"), "-c", `
+	out := mustRunTool(t, "/usr/bin/python3", "-m", "nbd", "--base-allocation", "-u", uriOf(path, "bad"), "-c", `
 import errno
 h.set_strict_mode(0)
 def fails(number, f):
@@ -297,20 +299,20 @@ print("end")
 	}
 }
 
-// Sixteen clients at the same time read the same bytes.
+// Sixteen concurrent clients read the correct bytes.
 func TestParallelConnections(t *testing.T) {
 	s, data := toolsServer()
 	path := serveOn(t, s)
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {
-			c := dial(t, path)
-			c.enter("sda")
+			c := dialRaw(t, path)
+			c.selectExport("sda")
 			for at := i << 20; at < len(data); at += 16 << 20 {
 				length := min(256<<10, len(data)-at)
-				c.send(call(cmdRead, 0, uint64(at), uint64(at), uint32(length)))
+				c.send(requestBytes(cmdRead, 0, uint64(at), uint64(at), uint32(length)))
 				if k := c.readChunk(); k.kind != chunkData || k.cookie != uint64(at) || !bytes.Equal(k.data[8:], data[at:][:length]) {
-					t.Errorf("client %d: other bytes at %d", i, at)
+					t.Errorf("client %d: wrong reply for the read at %d", i, at)
 				}
 			}
 		})
@@ -372,13 +374,12 @@ func makeCertificates(t testing.TB) (dir string, config *tls.Config) {
 	return dir, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
 }
 
-// TLS with verification of both sides, by libnbd and QEMU. Clients without TLS or without a certificate
-// are refused.
+// libnbd and QEMU use TLS with verification of both sides. Clients without TLS or without a certificate are refused.
 func TestTLS(t *testing.T) {
 	s, data := toolsServer()
 	dir, config := makeCertificates(t)
 	s.TLS = config
-	log := newLog(s)
+	log := attachLog(s)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -386,16 +387,16 @@ func TestTLS(t *testing.T) {
 	serveListener(t, s, l)
 	port := l.Addr().(*net.TCPAddr).Port
 	secure := fmt.Sprintf("nbds://localhost:%d/sda?tls-certificates=%s", port, dir)
-	if out := mustRun(t, "nbdinfo", secure); !strings.Contains(out, "protocol: newstyle-fixed with TLS") {
+	if out := mustRunTool(t, "nbdinfo", secure); !strings.Contains(out, "protocol: newstyle-fixed with TLS") {
 		t.Error(out)
 	}
 	image := filepath.Join(t.TempDir(), "image")
-	mustRun(t, "nbdcopy", "--connections=4", "--threads=4", secure, image)
+	mustRunTool(t, "nbdcopy", "--connections=4", "--threads=4", secure, image)
 	if got, err := os.ReadFile(image); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("the copy differs: %v", err)
 	}
 	qemuImg := func(folder string) (string, bool) {
-		return run(t, "qemu-img", "compare", "--object", "tls-creds-x509,id=tls0,endpoint=client,dir="+folder, "--image-opts",
+		return runTool(t, "qemu-img", "compare", "--object", "tls-creds-x509,id=tls0,endpoint=client,dir="+folder, "--image-opts",
 			fmt.Sprintf("driver=nbd,host=localhost,port=%d,export=sda,tls-creds=tls0", port), "driver=raw,file.filename="+image)
 	}
 	if out, ok := qemuImg(dir); !ok {
@@ -406,13 +407,13 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, ok := qemuImg(anonymous); ok {
-		t.Errorf("a client without a certificate is served: %s", out)
+		t.Errorf("a client without a certificate was served: %s", out)
 	}
 	if !strings.Contains(log.String(), "didn't provide a certificate") {
-		t.Errorf("the log: %s", log)
+		t.Errorf("the missing certificate is not in the log: %s", log)
 	}
-	if out, ok := run(t, "nbdinfo", fmt.Sprintf("nbd://localhost:%d/sda", port)); ok || !strings.Contains(out, "TLS") {
-		t.Errorf("a client without TLS is served: %s", out)
+	if out, ok := runTool(t, "nbdinfo", fmt.Sprintf("nbd://localhost:%d/sda", port)); ok || !strings.Contains(out, "TLS") {
+		t.Errorf("a client without TLS was served: %s", out)
 	}
 	plain, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
@@ -423,12 +424,12 @@ func TestTLS(t *testing.T) {
 	c.read(18)
 	c.send(be32(fixedNewstyle))
 	for _, kind := range []uint32{optList, optInfo, optGo, optStructured, optSetContext, 99} {
-		if got := c.ask(kind); got[0].kind != repNeedsTLS {
-			t.Errorf("option %d: %v", kind, got)
+		if got := c.sendOption(kind); got[0].kind != repNeedsTLS {
+			t.Errorf("option %d: got replies %v, want NEEDS_TLS", kind, got)
 		}
 	}
-	c.send(option(optStartTLS), option(optList)) // plain text that would be read after TLS was started
-	if !c.ended() {
+	c.send(optionBytes(optStartTLS), optionBytes(optList)) // plain text that would be read after TLS was started
+	if !c.isClosed() {
 		t.Error("the server continues with plain text")
 	}
 }
@@ -440,12 +441,12 @@ func BenchmarkNBDCopy(b *testing.B) {
 	for i := range size / 512 {
 		data[i*512] = 1
 	}
-	s := &Server{Exports: []Export{{Disk: &viewed{ram: ram{data: data}}}}}
+	s := &Server{Exports: []Export{{Disk: &viewedDisk{memoryDisk: memoryDisk{data: data}}}}}
 	measure := func(b *testing.B, uri string) {
 		b.SetBytes(size)
 		before := processorTime(b)
 		for b.Loop() {
-			mustRun(b, "nbdcopy", "--no-extents", uri, "null:")
+			mustRunTool(b, "nbdcopy", "--no-extents", uri, "null:")
 		}
 		b.ReportMetric((processorTime(b)-before).Seconds()/float64(b.N), "cpu-s/GiB")
 	}

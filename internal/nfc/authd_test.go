@@ -23,12 +23,12 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// daemon plays authd from its banner to the reply to PROXY, and tells what it was asked.
+// daemon imitates authd from its banner to the reply to PROXY, and records the received lines.
 type daemon struct {
-	t      *testing.T
-	cert   tls.Certificate
-	banner string
-	heard  []string
+	t        *testing.T
+	cert     tls.Certificate
+	banner   string
+	received []string // lines of the client
 }
 
 const (
@@ -50,8 +50,8 @@ func newDaemon(t *testing.T, banner string) *daemon {
 	return &daemon{t: t, banner: banner, cert: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}}
 }
 
-// colons writes a sum as hosts do.
-func colons(sum []byte) string {
+// withColons formats a hash as hosts do: upper-case hex with colons.
+func withColons(sum []byte) string {
 	var pairs []string
 	for _, b := range sum {
 		pairs = append(pairs, strings.ToUpper(hex.EncodeToString([]byte{b})))
@@ -59,17 +59,17 @@ func colons(sum []byte) string {
 	return strings.Join(pairs, ":")
 }
 
-func (d *daemon) ticket() Ticket {
+func (d *daemon) newTicket() Ticket {
 	sum := sha1.Sum(d.cert.Certificate[0])
-	return Ticket{Service: "nfc", Session: "52-secret", Thumbprint: colons(sum[:])}
+	return Ticket{Service: "nfc", Session: "52-secret", Thumbprint: withColons(sum[:])}
 }
 
-// tls12 is what hosts speak; its client sends no byte after a reply of its own accord.
+// tls12 returns the configuration of TLS 1.2, which hosts use. A TLS 1.2 client sends no unrequested records.
 func (d *daemon) tls12() *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{d.cert}, MaxVersion: tls.VersionTLS12}
 }
 
-// serve speaks until PROXY was answered; what comes then is none of its business.
+// serve runs the dialogue until the reply to PROXY.
 func (d *daemon) serve(c net.Conn) error {
 	if _, err := io.WriteString(c, d.banner+"\r\n"); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (d *daemon) serve(c net.Conn) error {
 		if err != nil {
 			return err
 		}
-		d.heard = append(d.heard, line)
+		d.received = append(d.received, line)
 		word, rest, _ := strings.Cut(strings.TrimSuffix(line, "\r\n"), " ")
 		reply := ""
 		switch word {
@@ -89,7 +89,7 @@ func (d *daemon) serve(c net.Conn) error {
 			reply = d.banner
 		case "THUMBPRINT_SHA2":
 			sum := sha256.Sum256(d.cert.Certificate[0])
-			reply = "200 " + colons(sum[:])
+			reply = "200 " + withColons(sum[:])
 		case "PROXY":
 			reply = "200 Connect ha-" + rest
 		}
@@ -102,11 +102,11 @@ func (d *daemon) serve(c net.Conn) error {
 	}
 }
 
-// The lines are the description's, to the byte; THUMBPRINT_SHA2 goes only to a daemon that
-// says it knows it. After PROXY nothing of the first TLS session follows, no farewell
-// either: the next byte is NFC's, or that of a second ClientHello.
+// The client sends exactly the lines of the description, and THUMBPRINT_SHA2 only to a daemon
+// that announces it. After PROXY, the client does not use the first TLS session, not even for
+// a closing alert. The next byte belongs to NFC or to a second ClientHello.
 func TestDialogueVectors(t *testing.T) {
-	const clientHello = 0x16 // the type of a TLS record; an alert's is 0x15
+	const clientHello = 0x16 // type of a TLS record; an alert has 0x15
 	for _, v := range []struct {
 		banner string
 		wire   Wire
@@ -118,91 +118,91 @@ func TestDialogueVectors(t *testing.T) {
 		{bannerNew, TLS, []string{"SESSION 52-secret\r\n", "BANNER \r\n", "THUMBPRINT_SHA2 PlainText\r\n", "PROXY nfcssl\r\n"}, clientHello},
 	} {
 		d := newDaemon(t, v.banner)
-		ours, theirs := net.Pipe()
-		over := make(chan error, 1)
+		client, server := net.Pipe()
+		result := make(chan error, 1)
 		go func() {
-			conn, a, err := connectService(t.Context(), ours, d.ticket(), v.wire)
+			conn, a, err := connectService(t.Context(), client, d.newTicket(), v.wire)
 			if err == nil {
 				_, err = runHandshake(conn, a.banner.sha2)
 			}
-			over <- err
+			result <- err
 		}()
-		if err := d.serve(theirs); err != nil {
+		if err := d.serve(server); err != nil {
 			t.Fatal(err)
 		}
 		next := make([]byte, 1)
-		if _, err := io.ReadFull(theirs, next); err != nil || next[0] != v.next {
-			t.Errorf("%q: after PROXY comes %x (%v), want %x", v.wire, next, err, v.next)
+		if _, err := io.ReadFull(server, next); err != nil || next[0] != v.next {
+			t.Errorf("%q: got %x (%v) after PROXY, want %x", v.wire, next, err, v.next)
 		}
-		theirs.Close()
-		if <-over == nil {
-			t.Error("a connection that ended led to a session")
+		server.Close()
+		if <-result == nil {
+			t.Error("a closed connection led to a session")
 		}
-		ours.Close()
-		if !slices.Equal(d.heard, v.want) {
-			t.Errorf("%q: it said %q, want %q", v.wire, d.heard, v.want)
+		client.Close()
+		if !slices.Equal(d.received, v.want) {
+			t.Errorf("%q: got lines %q, want %q", v.wire, d.received, v.want)
 		}
 	}
 }
 
-// TestNothingIsSaidToAStranger has a daemon show another certificate than the ticket's, in the first TLS session or
-// in the second. It receives a ClientHello and no word of the dialogue or of NFC. In the bubble of synctest a
-// client that waits forever fails the test.
-func TestNothingIsSaidToAStranger(t *testing.T) {
+// TestUnknownServerReceivesNoData has a daemon present a certificate other than the ticket's, in the first or the second
+// TLS session. The daemon receives a ClientHello, but no data of the dialogue or of NFC. synctest fails the test if
+// the client waits forever.
+func TestUnknownServerReceivesNoData(t *testing.T) {
 	for name, second := range map[string]bool{"first session": false, "second session": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				host, stranger := newDaemon(t, bannerNew), newDaemon(t, bannerNew)
-				ours, theirs := net.Pipe()
-				over := make(chan error, 1)
+				client, server := net.Pipe()
+				result := make(chan error, 1)
 				go func() {
-					defer ours.Close()
-					conn, _, err := connectService(t.Context(), ours, host.ticket(), TLS)
+					defer client.Close()
+					conn, _, err := connectService(t.Context(), client, host.newTicket(), TLS)
 					if err == nil {
 						_, err = io.WriteString(conn, "secret")
 					}
-					over <- err
+					result <- err
 				}()
 				if second {
-					if err := host.serve(theirs); err != nil {
+					if err := host.serve(server); err != nil {
 						t.Fatal(err)
 					}
-					impostor := tls.Server(theirs, stranger.tls12())
-					if heard, err := bufio.NewReader(impostor).Peek(1); err == nil {
-						t.Errorf("the stranger heard %q", heard)
+					tlsServer := tls.Server(server, stranger.tls12())
+					if data, err := bufio.NewReader(tlsServer).Peek(1); err == nil {
+						t.Errorf("the stranger received %q", data)
 					}
-				} else if err := stranger.serve(theirs); err == nil {
-					t.Error("the stranger was told all that there is to tell")
+				} else if err := stranger.serve(server); err == nil {
+					t.Error("the stranger received the complete dialogue")
 				}
-				theirs.Close()
-				err := <-over
+				server.Close()
+				err := <-result
 				if !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" || strings.Contains(err.Error(), "secret") {
 					t.Errorf("error %v (%v), want %v with a remedy", err, fault.KindOf(err), fault.Denied)
 				}
-				if len(stranger.heard) > 0 {
-					t.Errorf("the stranger heard %q", stranger.heard)
+				if len(stranger.received) > 0 {
+					t.Errorf("the stranger received %q", stranger.received)
 				}
 			})
 		})
 	}
 }
 
-// A daemon that falls silent, before its banner or after it, is given up in the time there is.
-func TestSilentDaemonIsGivenUp(t *testing.T) {
-	for name, says := range map[string]string{"nothing": "", "half a banner": bannerNew[:40], "its banner": bannerNew + "\r\n"} {
+// If a daemon stops answering before or after its banner, Open fails when its time limit ends.
+func TestSilentDaemonTimesOut(t *testing.T) {
+	for name, greeting := range map[string]string{"nothing": "", "half a banner": bannerNew[:40], "its banner": bannerNew + "\r\n"} {
 		d := newDaemon(t, bannerNew)
-		ours, theirs := net.Pipe()
+		client, server := net.Pipe()
 		go func() {
-			_, _ = io.WriteString(theirs, says)
-			_, _ = io.Copy(io.Discard, theirs) // whatever it is told
+			_, _ = io.WriteString(server, greeting)
+			_, _ = io.Copy(io.Discard, server)
 		}()
-		_, err := Open(t.Context(), d.ticket(), "[ds] x.vmdk", Options{
+		_, err := Open(t.Context(), d.newTicket(), "[ds] x.vmdk", Options{
 			Setup: 50 * time.Millisecond,
-			Dial:  func(context.Context, string) (net.Conn, error) { return ours, nil },
+			Dial:  func(context.Context, string) (net.Conn, error) { return client, nil },
 		})
 		if !fault.Is(err, fault.Transient) || fault.HintOf(err) == "" {
 			t.Errorf("after %s: got %v (%v)", name, err, fault.KindOf(err))
 		}
-		theirs.Close()
+		server.Close()
 	}
 }

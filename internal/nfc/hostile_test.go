@@ -17,12 +17,12 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// request is A8 with an id of 0 and that compression: 512 bytes at 0.
-func request(c Compression) string {
+// requestHex returns the read request of vector A8 with the id 0 and a compression: 512 bytes at offset 0.
+func requestHex(c Compression) string {
 	return hex.EncodeToString(encodeFrame(frameIO, 0, readRequest(vectorHandle, 0, 512, c), nil))
 }
 
-// fragmentOf is the reply to request with a fragment.
+// fragmentOf returns a reply to requestHex with one fragment.
 func fragmentOf(c Compression, start, size, wire uint32, data []byte) string {
 	p := append(encodeLongs(0), encodeWords(ioRead, uint32(c))...)
 	p = append(p, encodeLongs(0)...)
@@ -30,42 +30,42 @@ func fragmentOf(c Compression, start, size, wire uint32, data []byte) string {
 	return hex.EncodeToString(encodeFrame(frameIO, 0, p, data)) + " "
 }
 
-// What cannot be is refused as Corrupt, the session is over, and nothing outside the
-// buffer was written.
+// An invalid reply is an error of kind Corrupt and ends the session. ReadAt does not write
+// outside the buffer.
 func TestHostileFragments(t *testing.T) {
 	half := make([]byte, 256)
 	for name, reply := range map[string]string{
-		"wrong magic":                  "00000000" + fragmentOf(Stored, 0, 512, 512, nil)[8:],
-		"another id":                   strings.Replace(fragmentOf(Stored, 0, 512, 512, nil), "2c00000000000000", "2c00000007000000", 1),
-		"another type":                 strings.Replace(fragmentOf(Stored, 0, 512, 512, nil), "7ada00a107", "7ada00a105", 1),
-		"a payload of 4 GiB":           "7ada00a1 07000000 ffffffff 00000000",
-		"a payload too short":          "7ada00a1 07000000 2b000000 00000000 43x00",
-		"past the end":                 fragmentOf(Stored, 256, 512, 512, nil),
-		"start of 4 GiB":               fragmentOf(Stored, 0xffffffff, 512, 512, nil),
-		"no length":                    fragmentOf(Stored, 0, 0, 0, nil),
-		"twice":                        fragmentOf(Stored, 0, 256, 256, half) + fragmentOf(Stored, 0, 256, 256, half),
-		"overlapping":                  fragmentOf(Stored, 0, 256, 256, half) + fragmentOf(Stored, 128, 256, 256, half),
-		"a length that disagrees":      fragmentOf(Stored, 0, 512, 511, nil),
-		"compressed to 4 GiB":          fragmentOf(SkipZ, 0, 512, 0xffffffff, nil),
-		"compressed in an unknown way": fragmentOf(9, 0, 512, 512, nil),
-		"SkipZ past the end":           fragmentOf(SkipZ, 0, 512, 17, unhex(t, "00020000 00000000 ff010000 02000000 41")),
-		"SkipZ of another length":      fragmentOf(SkipZ, 0, 512, 8, unhex(t, "00040000 00000000")),
-		"SkipZ falling":                fragmentOf(SkipZ, 0, 512, 26, unhex(t, "00020000 00000000 10000000 01000000 41 0f000000 01000000 42")),
-		"zlib with a wrong checksum":   fragmentOf(Zlib, 0, 512, 17, unhex(t, "78017374 7276711c c523360c 0049cb85 02")),
-		"zlib of another length":       fragmentOf(Zlib, 0, 256, 17, unhex(t, "78017374 7276711c c523360c 0049cb85 01")),
-		"FastLZ before the start":      fragmentOf(FastLZ, 0, 512, 4, unhex(t, "0041 20ff")),
-		"FastLZ past the end":          fragmentOf(FastLZ, 0, 512, 5, unhex(t, "0041 e0ff 00")),
-		"a text of 4 GiB":              "7ada00a1 01000000 10000000 00000000 05000000 00000000 00000000 ffffffff",
-		"a refusal of nothing":         "7ada00a1 01000000 10000000 09000000 05000000 00000000 00000000 00000000",
-		"another offset":               strings.Replace(fragmentOf(Stored, 0, 512, 512, nil), "0100000000000000"+"0000000000000000", "0100000000000000"+"0002000000000000", 1),
+		"wrong magic":                   "00000000" + fragmentOf(Stored, 0, 512, 512, nil)[8:],
+		"another id":                    strings.Replace(fragmentOf(Stored, 0, 512, 512, nil), "2c00000000000000", "2c00000007000000", 1),
+		"another type":                  strings.Replace(fragmentOf(Stored, 0, 512, 512, nil), "7ada00a107", "7ada00a105", 1),
+		"a payload of 4 GiB":            "7ada00a1 07000000 ffffffff 00000000",
+		"a payload too short":           "7ada00a1 07000000 2b000000 00000000 43x00",
+		"past the end":                  fragmentOf(Stored, 256, 512, 512, nil),
+		"start of 4 GiB":                fragmentOf(Stored, 0xffffffff, 512, 512, nil),
+		"length 0":                      fragmentOf(Stored, 0, 0, 0, nil),
+		"repeated":                      fragmentOf(Stored, 0, 256, 256, half) + fragmentOf(Stored, 0, 256, 256, half),
+		"overlapping":                   fragmentOf(Stored, 0, 256, 256, half) + fragmentOf(Stored, 128, 256, 256, half),
+		"a wrong stored length":         fragmentOf(Stored, 0, 512, 511, nil),
+		"compressed to 4 GiB":           fragmentOf(SkipZ, 0, 512, 0xffffffff, nil),
+		"unknown compression":           fragmentOf(9, 0, 512, 512, nil),
+		"SkipZ past the end":            fragmentOf(SkipZ, 0, 512, 17, decodeHex(t, "00020000 00000000 ff010000 02000000 41")),
+		"SkipZ of another length":       fragmentOf(SkipZ, 0, 512, 8, decodeHex(t, "00040000 00000000")),
+		"SkipZ with decreasing offsets": fragmentOf(SkipZ, 0, 512, 26, decodeHex(t, "00020000 00000000 10000000 01000000 41 0f000000 01000000 42")),
+		"zlib with a wrong checksum":    fragmentOf(Zlib, 0, 512, 17, decodeHex(t, "78017374 7276711c c523360c 0049cb85 02")),
+		"zlib of another length":        fragmentOf(Zlib, 0, 256, 17, decodeHex(t, "78017374 7276711c c523360c 0049cb85 01")),
+		"FastLZ before the start":       fragmentOf(FastLZ, 0, 512, 4, decodeHex(t, "0041 20ff")),
+		"FastLZ past the end":           fragmentOf(FastLZ, 0, 512, 5, decodeHex(t, "0041 e0ff 00")),
+		"a text of 4 GiB":               "7ada00a1 01000000 10000000 00000000 05000000 00000000 00000000 ffffffff",
+		"a refusal without a request":   "7ada00a1 01000000 10000000 09000000 05000000 00000000 00000000 00000000",
+		"another offset":                strings.Replace(fragmentOf(Stored, 0, 512, 512, nil), "0100000000000000"+"0000000000000000", "0100000000000000"+"0002000000000000", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := playDisk(t, 0, exchange{request(Stored), reply})
+			d := newScriptedDisk(t, 0, exchange{requestHex(Stored), reply})
 			const guard = 64
 			room := bytes.Repeat([]byte{0xa5}, guard+512+guard)
 			err := d.ReadAt(t.Context(), room[guard:guard+512:guard+512], 0)
 			if !fault.Is(err, fault.Corrupt) || fault.HintOf(err) == "" || d.Failed() == nil {
-				t.Errorf("got %v (%v), session %v", err, fault.KindOf(err), d.Failed())
+				t.Errorf("got %v (%v), session error %v", err, fault.KindOf(err), d.Failed())
 			}
 			for _, b := range append(room[:guard:guard], room[guard+512:]...) {
 				if b != 0xa5 {
@@ -81,13 +81,13 @@ func TestBrokenConnections(t *testing.T) {
 	for name, reply := range map[string]string{
 		"in a header": whole[:20], "in a payload": whole[:60], "in the data": whole[:600], "after half": fragmentOf(Stored, 0, 256, 256, make([]byte, 256)),
 	} {
-		ours, theirs := net.Pipe()
+		client, server := net.Pipe()
 		go func() {
-			defer theirs.Close()
-			_, _ = io.ReadFull(theirs, make([]byte, 60))
-			_, _ = theirs.Write(unhex(t, reply))
+			defer server.Close()
+			_, _ = io.ReadFull(server, make([]byte, 60))
+			_, _ = server.Write(decodeHex(t, reply))
 		}()
-		w := &stallConn{Conn: ours, stall: testStall}
+		w := &stallConn{Conn: client, stall: testStall}
 		d := &Disk{session: newSession("test", w, w), opts: Options{}.withDefaults(), size: 512, room: make(chan struct{}, 1)}
 		if err := d.ReadAt(t.Context(), make([]byte, 512), 0); !fault.Is(err, fault.Transient) {
 			t.Errorf("%s: got %v (%v)", name, err, fault.KindOf(err))
@@ -95,29 +95,29 @@ func TestBrokenConnections(t *testing.T) {
 	}
 }
 
-// silent is a disk on a host that takes requests and never answers.
-func silent(t *testing.T, stall time.Duration) *Disk {
-	ours, theirs := net.Pipe()
-	go func() { _, _ = io.Copy(io.Discard, theirs) }()
-	t.Cleanup(func() { ours.Close(); theirs.Close() })
-	w := &stallConn{Conn: ours, stall: stall}
+// newSilentDisk returns a disk on a host that accepts requests and never answers.
+func newSilentDisk(t *testing.T, stall time.Duration) *Disk {
+	client, server := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, server) }()
+	t.Cleanup(func() { client.Close(); server.Close() })
+	w := &stallConn{Conn: client, stall: stall}
 	return &Disk{session: newSession("test", w, w), opts: Options{}.withDefaults(), size: 1 << 30, room: make(chan struct{}, 4)}
 }
 
 func TestStalledHostEndsTheSession(t *testing.T) {
-	d := silent(t, 50*time.Millisecond)
+	d := newSilentDisk(t, 50*time.Millisecond)
 	if err := d.ReadAt(t.Context(), make([]byte, 4096), 0); !fault.Is(err, fault.Transient) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// Who cancels gets his own error at once; who reads beside him gets one that passes.
+// A canceled call returns its context error at once. A concurrent read gets a transient error.
 func TestCanceledRead(t *testing.T) {
-	d := silent(t, testStall)
+	d := newSilentDisk(t, testStall)
 	ctx, cancel := context.WithCancel(t.Context())
 	other := make(chan error, 1)
 	go func() { other <- d.ReadAt(context.Background(), make([]byte, 8<<20), 1<<20) }()
-	for len(d.room) < 4 { // until all its requests are under way
+	for len(d.room) < 4 { // until all requests are sent
 		runtime.Gosched()
 	}
 	cancel()
@@ -125,13 +125,13 @@ func TestCanceledRead(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if d.Failed() != nil {
-		t.Error("a read that never began broke the session")
+		t.Error("a read that sent no request ended the session")
 	}
 	ctx, cancel = context.WithCancel(t.Context())
-	mine := make(chan error, 1)
-	go func() { _, err := d.Extents(ctx, disk.Range{Len: 1 << 20}); mine <- err }()
+	canceled := make(chan error, 1)
+	go func() { _, err := d.Extents(ctx, disk.Range{Len: 1 << 20}); canceled <- err }()
 	cancel()
-	if err := <-mine; !errors.Is(err, context.Canceled) {
+	if err := <-canceled; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if err := <-other; !fault.Is(err, fault.Transient) {
@@ -139,22 +139,22 @@ func TestCanceledRead(t *testing.T) {
 	}
 }
 
-// A refused map is followed by a reply of zeros, or not; the next read must not take it
-// for its own.
-func TestGoesOnAfterARefusal(t *testing.T) {
-	ask := hex.EncodeToString(encodeFrame(frameAllocated, 0, allocatedRequest(vectorHandle, 0, 16), nil))
-	no := "7ada00a1 01000000 10000000 00000000 16000000 00000000 00000000 02000000 6e6f "
+// A host may send a reply of zeros after it refused a map query. The next read ignores that
+// reply.
+func TestReadsContinueAfterRefusedMapQuery(t *testing.T) {
+	mapRequest := hex.EncodeToString(encodeFrame(frameAllocated, 0, allocatedRequest(vectorHandle, 0, 16), nil))
+	refusal := "7ada00a1 01000000 10000000 00000000 16000000 00000000 00000000 02000000 6e6f "
 	read := hex.EncodeToString(encodeFrame(frameIO, 1, readRequest(vectorHandle, 0, 512, Stored), nil))
 	data := strings.Replace(fragmentOf(Stored, 0, 512, 512, bytes.Repeat([]byte{7}, 512)), "2c00000000000000", "2c00000001000000", 1)
 	for name, zeros := range map[string]string{"with zeros": "7ada00a1 0d000000 30000000 00000000 48x00", "without": ""} {
-		d := playDisk(t, 0, exchange{ask, no + zeros}, exchange{read, data})
+		d := newScriptedDisk(t, 0, exchange{mapRequest, refusal + zeros}, exchange{read, data})
 		_, err := d.queryAllocated(0, 16)
 		if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "no") {
 			t.Errorf("%s: got %v", name, err)
 		}
 		got := make([]byte, 512)
 		if err := d.ReadAt(t.Context(), got, 0); err != nil || got[511] != 7 {
-			t.Errorf("%s: read after it: %v", name, err)
+			t.Errorf("%s: the next read: %v", name, err)
 		}
 	}
 }
@@ -182,7 +182,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// handshakePeer records writes and answers only when all of a step was written.
+// handshakePeer records writes, and calls answer when a read needs more data.
 type handshakePeer struct {
 	t       *testing.T
 	writes  [][]byte
@@ -202,8 +202,8 @@ func (p *handshakePeer) Read(b []byte) (int, error) {
 	return p.replies.Read(b)
 }
 
-// Tag, parameters and version are three writes, hence three TLS records, before anything
-// is read; the tag is sent exactly when the dialogue knew it.
+// The tag, the parameters and the version are three writes, and thus three TLS records,
+// before the first read. The tag is only sent if the daemon supports it.
 func TestHandshakeOrder(t *testing.T) {
 	for _, tagged := range []bool{true, false} {
 		var types []uint32
@@ -222,7 +222,7 @@ func TestHandshakeOrder(t *testing.T) {
 			case classicAIO:
 				p.replies.Write(classicMessage(classicAIO))
 			default:
-				p.t.Fatalf("it reads after message %d", last)
+				p.t.Fatalf("unexpected read after message %d", last)
 			}
 		}
 		version, err := runHandshake(p, tagged)
@@ -249,7 +249,7 @@ func TestHandshakeRefused(t *testing.T) {
 		"refused":         {classicMessage(classicComplete), fault.Denied},
 		"no version word": {ack(0), fault.Unsupported},
 		"version 2":       {append(ack(1), classicMessage(classicVersion, 2)...), fault.Unsupported},
-		"nonsense":        {classicMessage(77), fault.Corrupt},
+		"unknown message": {classicMessage(77), fault.Corrupt},
 	} {
 		p := &handshakePeer{t: t, answer: func(p *handshakePeer) { p.replies.Write(v.reply) }}
 		if _, err := runHandshake(p, true); !fault.Is(err, v.want) || fault.HintOf(err) == "" {
@@ -258,16 +258,16 @@ func TestHandshakeRefused(t *testing.T) {
 	}
 }
 
-// deaf is a host that has said its word and takes nothing more.
-type deaf struct{ io.Reader }
+// closedWriter is a connection of a host that sent a message and reads nothing more.
+type closedWriter struct{ io.Reader }
 
-func (deaf) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+func (closedWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestHandshakeRefusedBeforeItWasSent(t *testing.T) {
-	if _, err := runHandshake(deaf{bytes.NewReader(classicMessage(classicComplete))}, true); !fault.Is(err, fault.Denied) {
+	if _, err := runHandshake(closedWriter{bytes.NewReader(classicMessage(classicComplete))}, true); !fault.Is(err, fault.Denied) {
 		t.Errorf("refused: got %v", err)
 	}
-	if _, err := runHandshake(deaf{bytes.NewReader(nil)}, true); !errors.Is(err, io.ErrClosedPipe) {
+	if _, err := runHandshake(closedWriter{bytes.NewReader(nil)}, true); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("hung up: got %v", err)
 	}
 }
@@ -288,7 +288,7 @@ func TestBanners(t *testing.T) {
 	}
 }
 
-func TestTicketsThatCannotBe(t *testing.T) {
+func TestInvalidTickets(t *testing.T) {
 	good := Ticket{Service: "nfc", Session: "52-ab", Thumbprint: "AA"}
 	for name, change := range map[string]func(*Ticket){
 		"no certificate": func(t *Ticket) { t.Thumbprint = "" },
@@ -298,7 +298,7 @@ func TestTicketsThatCannotBe(t *testing.T) {
 		bad := good
 		change(&bad)
 		_, err := Open(t.Context(), bad, "[ds] x.vmdk", Options{Dial: func(context.Context, string) (net.Conn, error) {
-			t.Errorf("%s: it dialled", name)
+			t.Errorf("%s: Open dialled", name)
 			return nil, net.ErrClosed
 		}})
 		if err == nil || strings.Contains(err.Error(), "52") {
@@ -313,7 +313,7 @@ func TestTicketsThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestPieces(t *testing.T) {
+func TestByteRanges(t *testing.T) {
 	var p byteRanges
 	for _, e := range [][2]int{{4, 6}, {0, 2}, {8, 9}, {2, 4}, {6, 8}} {
 		if err := p.add(e[0], e[1]); err != nil {
@@ -325,7 +325,7 @@ func TestPieces(t *testing.T) {
 	}
 	for _, e := range [][2]int{{0, 1}, {8, 10}, {3, 5}, {0, 20}} {
 		if p.add(e[0], e[1]) == nil {
-			t.Errorf("%v came twice", e)
+			t.Errorf("the overlapping range %v was accepted", e)
 		}
 	}
 }

@@ -2,5 +2,5 @@ package nfc
 
 import "time"
 
-// testStall is longer than a loaded machine takes for anything a test waits for.
+// testStall is longer than any operation in a test takes on a loaded machine.
 const testStall = 30 * time.Second

@@ -12,16 +12,15 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// The vectors were composed from published layouts: handle 0x5C0DE1234, the path below,
-// 5 GiB, ids counted from 0.
+// The vectors are built from published layouts. Their ids start at 0.
 const (
 	vectorHandle = 0x00000005C0DE1234
 	vectorPath   = "[ds1] vm1/vm1-000001.vmdk"
 	vectorSize   = 5 << 30
 )
 
-// unhex reads hex with spaces; "248x00" stands for as many zeros.
-func unhex(t testing.TB, text string) []byte {
+// decodeHex decodes hex with spaces. The word "248x00" means 248 zero bytes.
+func decodeHex(t testing.TB, text string) []byte {
 	t.Helper()
 	var out []byte
 	for _, word := range strings.Fields(text) {
@@ -56,7 +55,7 @@ func TestClassicVectors(t *testing.T) {
 		"C6":  {classicMessage(classicAIO), "34000000 260x00"},
 		"C7":  {classicMessage(classicComplete), "04000000 260x00"},
 	} {
-		if want := unhex(t, v.want); !bytes.Equal(v.got, want) {
+		if want := decodeHex(t, v.want); !bytes.Equal(v.got, want) {
 			t.Errorf("%s: got %x, want %x", name, v.got, want)
 		}
 	}
@@ -85,53 +84,52 @@ func TestFrameVectors(t *testing.T) {
 		"A13":  {encodeFrame(frameCloseAll, 12, encodeWords(0), nil), "7ada00a1 03000000 04000000 0c000000 00000000"},
 		"wide": {encodeFrame(frameIO, 4, readRequest(0xffffffff80002a1f, 1<<20, 64<<10, SkipZ), nil), "7ada00a1 07000000 2c000000 04000000 1f2a0080ffffffff 01000000 03000000 0000100000000000 0000010000000000 00000100 00000100 00000000"},
 	} {
-		if want := unhex(t, v.want); !bytes.Equal(v.got, want) {
+		if want := decodeHex(t, v.want); !bytes.Equal(v.got, want) {
 			t.Errorf("%s: got %x, want %x", name, v.got, want)
 		}
 	}
 }
 
-// An exchange is what a client sends and what the host answers with.
+// exchange is a request of the client and the reply of the host.
 type exchange struct{ request, reply string }
 
-// play runs a session against a host that knows the exchanges by heart: it takes each
-// request byte for byte, then sends the reply. It returns a session whose next request
-// has the given id.
-func play(t *testing.T, next uint32, script ...exchange) *session {
+// newScriptedSession returns a session with a host that follows a script: it compares each
+// request and sends the reply. The next request of the session has the given id.
+func newScriptedSession(t *testing.T, next uint32, script ...exchange) *session {
 	t.Helper()
-	ours, theirs := net.Pipe()
+	client, server := net.Pipe()
 	end := make(chan struct{})
 	go func() {
 		defer close(end)
-		defer theirs.Close()
+		defer server.Close()
 		for i, x := range script {
-			want := unhex(t, x.request)
+			want := decodeHex(t, x.request)
 			got := make([]byte, len(want))
-			if _, err := io.ReadFull(theirs, got); err != nil || !bytes.Equal(got, want) {
+			if _, err := io.ReadFull(server, got); err != nil || !bytes.Equal(got, want) {
 				t.Errorf("request %d: got %x (%v), want %x", i, got, err, want)
 				return
 			}
-			if _, err := theirs.Write(unhex(t, x.reply)); err != nil {
-				return // hung up on
+			if _, err := server.Write(decodeHex(t, x.reply)); err != nil {
+				return // the client closed the connection
 			}
 		}
-		_, _ = io.Copy(io.Discard, theirs)
+		_, _ = io.Copy(io.Discard, server)
 	}()
-	t.Cleanup(func() { ours.Close(); <-end })
-	w := &stallConn{Conn: ours, stall: testStall}
+	t.Cleanup(func() { client.Close(); <-end })
+	w := &stallConn{Conn: client, stall: testStall}
 	s := newSession("test", w, w)
 	s.next = next
 	return s
 }
 
-func playDisk(t *testing.T, next uint32, script ...exchange) *Disk {
-	s := play(t, next, script...)
+func newScriptedDisk(t *testing.T, next uint32, script ...exchange) *Disk {
+	s := newScriptedSession(t, next, script...)
 	o := Options{}.withDefaults()
 	return &Disk{session: s, opts: o, path: vectorPath, handle: vectorHandle, size: vectorSize, room: make(chan struct{}, o.Depth)}
 }
 
 func TestSetUpVectors(t *testing.T) {
-	s := play(t, 0,
+	s := newScriptedSession(t, 0,
 		exchange{"7ada00a1 02000000 10000000 00000000 00000000 00001000 04000000 00000000",
 			"7ada00a1 02000000 10000000 00000000 00000000 00000000 00000000 00000000"},
 		exchange{"7ada00a1 09000000 0c000000 01000000 00000000 00000000 00000000",
@@ -163,11 +161,11 @@ func TestReadVectors(t *testing.T) {
 	skipped[500] = 'Q'
 	const at0 = "00000000 00000000 00020000 00000000 00020000 "
 	for name, v := range map[string]struct {
-		id      uint32
-		ask     Compression
-		request string
-		reply   string
-		want    []byte
+		id          uint32
+		compression Compression
+		request     string
+		reply       string
+		want        []byte
 	}{
 		"A8": {7, FastLZ, "7ada00a1 07000000 2c000000 07000000 3412dec0 05000000 01000000 02000000 00000000 00000000 00020000 00000000 00020000 00020000 00000000",
 			"7ada00a1 07000000 2c000000 07000000 00000000 00000000 01000000 02000000 " + at0 + "11000000 00000000 0341424344 e0fd03 e0e803 044441424344", abcd},
@@ -181,16 +179,16 @@ func TestReadVectors(t *testing.T) {
 			"7ada00a1 07000000 2c000000 09000000 00000000 00000000 01000000 03000000 " + at0 + "08000000 00000000 00020000 00000000", make([]byte, 512)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := playDisk(t, v.id, exchange{v.request, v.reply})
+			d := newScriptedDisk(t, v.id, exchange{v.request, v.reply})
 			got := bytes.Repeat([]byte{0xee}, 512)
-			if err := d.ReadAs(t.Context(), got, 0, v.ask); err != nil || !bytes.Equal(got, v.want) {
+			if err := d.ReadAs(t.Context(), got, 0, v.compression); err != nil || !bytes.Equal(got, v.want) {
 				t.Errorf("got %x, error %v", got, err)
 			}
 		})
 	}
 }
 
-// C1 to C6 as they go out, S1 to S3 (S2b) as they come; we have a name of our own.
+// The client sends C1 to C6 with the client name decamp, and the host sends S1 to S3 or S2b.
 func TestHandshakeVectors(t *testing.T) {
 	const (
 		hello  = "2b000000 506c6169 6e546578 74000000 248x00 21000000 260x00 33000000 0b000000 256x00"
@@ -199,41 +197,41 @@ func TestHandshakeVectors(t *testing.T) {
 		begins = "34000000 260x00"
 	)
 	for want, version := range map[uint32]string{11: "0b000000 256x00", 9: "09000000 256x00"} {
-		s := play(t, 0, exchange{hello, answer + version}, exchange{enter, begins})
+		s := newScriptedSession(t, 0, exchange{hello, answer + version}, exchange{enter, begins})
 		if got, err := runHandshake(s.conn, true); err != nil || got != want {
 			t.Errorf("version %d, error %v", got, err)
 		}
 	}
 	untagged := strings.TrimPrefix(hello, "2b000000 506c6169 6e546578 74000000 248x00 ")
-	s := play(t, 0, exchange{untagged, answer + "0b000000 256x00"}, exchange{enter, begins})
+	s := newScriptedSession(t, 0, exchange{untagged, answer + "0b000000 256x00"}, exchange{enter, begins})
 	if _, err := runHandshake(s.conn, false); err != nil {
 		t.Error(err)
 	}
 }
 
-// A4e: the refusal and its reply of zeros; the next open of the same session is not misled.
+// A4e: a refusal and its reply of zeros do not affect the next open in the same session.
 func TestRefusalVector(t *testing.T) {
-	const ask = " 3c000000 %s 19000000 00000000 00000000 00000000 02000000 1e000000 36x00 5b6473315d20766d312f766d312d3030303030312e766d646b"
-	s := play(t, 3,
-		exchange{"7ada00a1 04000000" + strings.Replace(ask, "%s", "03000000", 1),
+	const openRequest = " 3c000000 %s 19000000 00000000 00000000 00000000 02000000 1e000000 36x00 5b6473315d20766d312f766d312d3030303030312e766d646b"
+	s := newScriptedSession(t, 3,
+		exchange{"7ada00a1 04000000" + strings.Replace(openRequest, "%s", "03000000", 1),
 			"7ada00a1 01000000 10000000 03000000 0b000000 00000000 00000000 0b000000 63616e6e6f74206f70656e 7ada00a1 04000000 3c000000 03000000 60x00"},
-		exchange{"7ada00a1 04000000" + strings.Replace(ask, "%s", "04000000", 1),
+		exchange{"7ada00a1 04000000" + strings.Replace(openRequest, "%s", "04000000", 1),
 			`7ada00a1 04000000 3c000000 04000000 00000000 00000000 3412dec0 05000000 02000000 1e000000 00000000
 			 00000040 01000000 00020000 8c020000 ff000000 3f000000 00000000 00000000`},
 	)
 	d := &Disk{session: s, path: vectorPath}
 	if err := d.openFile(); !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "cannot open") {
-		t.Errorf("refused with %v", err)
+		t.Errorf("the refused open: %v", err)
 	}
 	if err := d.openFile(); err != nil || d.handle != vectorHandle || d.size != vectorSize {
-		t.Errorf("after it: handle %x, size %d, error %v", d.handle, d.size, err)
+		t.Errorf("the next open: handle %x, size %d, error %v", d.handle, d.size, err)
 	}
 }
 
-// A6: one fragment from beyond 32 bits of anything but the offset.
+// A6: one fragment at the offset 1 GiB.
 func TestReadAtAGigabyte(t *testing.T) {
 	want := bytes.Repeat([]byte{0xc5}, 512)
-	d := playDisk(t, 5, exchange{
+	d := newScriptedDisk(t, 5, exchange{
 		"7ada00a1 07000000 2c000000 05000000 3412dec0 05000000 01000000 00000000 00000040 00000000 00020000 00000000 00020000 00020000 00000000",
 		"7ada00a1 07000000 2c000000 05000000 00000000 00000000 01000000 00000000 00000040 00000000 00020000 00000000 00020000 00020000 00000000 " + hex.EncodeToString(want),
 	})
@@ -243,10 +241,10 @@ func TestReadAtAGigabyte(t *testing.T) {
 	}
 }
 
-// The second source's: a chunk of zeros on a handle like a kernel pointer, SkipZ with data
-// at both ends, zlib of the numbers 0 to 15, an error record.
+// Vectors of the second source: a chunk of zeros with a handle like a kernel pointer, SkipZ
+// with data at both ends, zlib of the numbers 0 to 15, and an error record.
 func TestVectorsOfTheSecondSource(t *testing.T) {
-	d := playDisk(t, 4, exchange{
+	d := newScriptedDisk(t, 4, exchange{
 		"7ada00a1 07000000 2c000000 04000000 1f2a0080ffffffff 01000000 03000000 0000100000000000 0000010000000000 00000100 00000100 00000000",
 		"7ada00a1 07000000 2c000000 04000000 8x00 01000000 03000000 0000100000000000 00000100 00000000 00000100 08000000 00000000 00000100 00000000",
 	})
@@ -257,27 +255,27 @@ func TestVectorsOfTheSecondSource(t *testing.T) {
 	}
 
 	short := bytes.Repeat([]byte{0xee}, 16)
-	err := decodeSkipZ(short, unhex(t, "10000000 00000000 00000000 02000000 6162 0d000000 03000000 78797a"))
-	if err != nil || !bytes.Equal(short, unhex(t, "6162 11x00 78797a")) {
+	err := decodeSkipZ(short, decodeHex(t, "10000000 00000000 00000000 02000000 6162 0d000000 03000000 78797a"))
+	if err != nil || !bytes.Equal(short, decodeHex(t, "6162 11x00 78797a")) {
 		t.Errorf("SkipZ: %x, error %v", short, err)
 	}
-	f := fragmentReader{packed: unhex(t, "789c6360646266616563e7e0e4e2e6e1e5e3070002b80079")}
-	if err := f.inflateZlib(short); err != nil || !bytes.Equal(short, unhex(t, "000102030405060708090a0b0c0d0e0f")) {
+	f := fragmentReader{packed: decodeHex(t, "789c6360646266616563e7e0e4e2e6e1e5e3070002b80079")}
+	if err := f.inflateZlib(short); err != nil || !bytes.Equal(short, decodeHex(t, "000102030405060708090a0b0c0d0e0f")) {
 		t.Errorf("zlib: %x, error %v", short, err)
 	}
-	r, n, err := parseRefusal(unhex(t, "0b00000000000000 00000000 04000000"))
+	r, n, err := parseRefusal(decodeHex(t, "0b00000000000000 00000000 04000000"))
 	if err != nil || r.Code != codePermitted || n != len("nope") {
-		t.Errorf("error record: %+v, text of %d, error %v", r, n, err)
+		t.Errorf("error record: %+v, text of %d bytes, error %v", r, n, err)
 	}
 }
 
-// A7: the second half comes first.
+// A7: the second half arrives first.
 func TestFragmentsInAnyOrder(t *testing.T) {
 	want := make([]byte, 66048)
 	for i := range want {
 		want[i] = byte(i * 7 >> 3)
 	}
-	d := playDisk(t, 6, exchange{
+	d := newScriptedDisk(t, 6, exchange{
 		"7ada00a1 07000000 2c000000 06000000 3412dec0 05000000 01000000 00000000 00001000 00000000 00020100 00000000 00020100 00020100 00000000",
 		"7ada00a1 07000000 2c000000 06000000 00000000 00000000 01000000 00000000 00001000 00000000 00020100 00000100 00020000 00020000 00000000 " + hex.EncodeToString(want[65536:]) +
 			" 7ada00a1 07000000 2c000000 06000000 00000000 00000000 01000000 00000000 00001000 00000000 00020100 00000000 00000100 00000100 00000000 " + hex.EncodeToString(want[:65536]),
@@ -288,9 +286,9 @@ func TestFragmentsInAnyOrder(t *testing.T) {
 	}
 }
 
-// A11, with the byte after the last bit set: it means nothing.
+// A11: the byte after the last bit is set and must be ignored.
 func TestAllocatedVector(t *testing.T) {
-	d := playDisk(t, 10, exchange{
+	d := newScriptedDisk(t, 10, exchange{
 		"7ada00a1 0d000000 30000000 0a000000 3412dec0 05000000 00000000 00000000 00000100 00000000 00000004 00000000 10000000 00000000 00000000 00000000",
 		"7ada00a1 0d000000 30000000 0a000000 32x00 10000000 00000000 00000000 00000000 0302ff00",
 	})

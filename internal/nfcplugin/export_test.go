@@ -14,14 +14,14 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-func value(name, text string) Value { return Value{Name: name, Value: text} }
+func newValue(name, text string) Value { return Value{Name: name, Value: text} }
 
-// required are the parameters that must be given.
-var required = []Value{value("server", "[fe80::1]"), value("vm", "moref=vm-7"), value("file", "[ds 1] a/b.vmdk"), value("password", "+x")}
+// requiredValues are the required parameters.
+var requiredValues = []Value{newValue("server", "[fe80::1]"), newValue("vm", "moref=vm-7"), newValue("file", "[ds 1] a/b.vmdk"), newValue("password", "+x")}
 
 func TestParametersOfVirtV2V(t *testing.T) {
-	p, err := ParseParameters(append(slices.Clone(required), value("insecure", "True"), value("user", "eve"), value("thumbprint", strings.Repeat("aB:", 19)+"00"),
-		value("port", "444"), value("nfchostport", "903"), value("snapshot", "snapshot-1"), value("cookie", "c"), value("transport", "https"), value("connections", "16"), value("known-hosts", "/k"), value("plain", "yes")))
+	p, err := ParseParameters(append(slices.Clone(requiredValues), newValue("insecure", "True"), newValue("user", "eve"), newValue("thumbprint", strings.Repeat("aB:", 19)+"00"),
+		newValue("port", "444"), newValue("nfchostport", "903"), newValue("snapshot", "snapshot-1"), newValue("cookie", "c"), newValue("transport", "https"), newValue("connections", "16"), newValue("known-hosts", "/k"), newValue("plain", "yes")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,33 +30,33 @@ func TestParametersOfVirtV2V(t *testing.T) {
 		p.Connections != 16 || p.Transport != transportHTTPS || string(p.Password) != "+x" || p.KnownHosts != "/k" || !p.Plain {
 		t.Errorf("got %+v", p)
 	}
-	p, err = ParseParameters(required)
+	p, err = ParseParameters(requiredValues)
 	if err != nil || p.User != "root" || p.Transport != transportNFC || p.Insecure || p.addr() != "[fe80::1]:443" {
 		t.Errorf("defaults: %+v, %v", p, err)
 	}
 }
 
-func TestParametersThatAreWrong(t *testing.T) {
+func TestInvalidParameters(t *testing.T) {
 	for _, v := range []struct {
 		value Value
 		want  string
 	}{
-		{value("conections", "1"), "did you mean connections=?"},
-		{value("x", "1"), "the parameters are server, vm"},
-		{value("server", "again"), "twice"},
-		{value("user", ""), "no value"},
-		{value("connections", "0"), "1 to 16"},
-		{value("snapshot", ""), "no value"},
-		{value("thumbprint", "zz"), "SHA-1"},
+		{newValue("conections", "1"), "did you mean connections=?"},
+		{newValue("x", "1"), "the parameters are server, vm"},
+		{newValue("server", "again"), "twice"},
+		{newValue("user", ""), "no value"},
+		{newValue("connections", "0"), "1 to 16"},
+		{newValue("snapshot", ""), "no value"},
+		{newValue("thumbprint", "zz"), "SHA-1"},
 	} {
-		_, err := ParseParameters(append(slices.Clone(required), v.value))
+		_, err := ParseParameters(append(slices.Clone(requiredValues), v.value))
 		if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), v.want) {
 			t.Errorf("%v: %v", v.value, err)
 		}
 	}
-	for i := range required {
-		if _, err := ParseParameters(slices.Delete(slices.Clone(required), i, i+1)); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "required") {
-			t.Errorf("without %s: %v", required[i].Name, err)
+	for i := range requiredValues {
+		if _, err := ParseParameters(slices.Delete(slices.Clone(requiredValues), i, i+1)); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "required") {
+			t.Errorf("without %s: %v", requiredValues[i].Name, err)
 		}
 	}
 }
@@ -75,16 +75,16 @@ func TestExtentsAreMerged(t *testing.T) {
 	}
 }
 
-func TestMessageIsOneLineWithAUsefulRemedy(t *testing.T) {
+func TestMessage(t *testing.T) {
 	err := fault.New(fault.Denied, "a\nb")
 	for hint, want := range map[string]string{"": "a b", "check the\nname": "a b; check the name", "set --nfc-handles 1": "a b", "run decamp ls": "a b"} {
 		if got := Message(err.WithHint("%s", hint)); got != want {
-			t.Errorf("%q: %q", hint, got)
+			t.Errorf("%q: got %q, want %q", hint, got, want)
 		}
 	}
 }
 
-// One export is opened, described, read and closed by each transport.
+// An export can be opened, described, read and closed with each transport.
 func TestExportOfALab(t *testing.T) {
 	l, err := lab.Start(context.Background(), lab.Config{VMs: []lab.VM{{
 		Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: 8 << 20, Fill: 50, Seed: 1}},
@@ -102,8 +102,8 @@ func TestExportOfALab(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{transportNFC, transportHTTPS} {
-		p, err := ParseParameters([]Value{value("server", host), value("port", port), value("vm", "moref="+referenceOf(t, l)), value("file", "[datastore1] web01/web01.vmdk"),
-			value("user", l.User()), value("password", l.Password()), value("thumbprint", l.Fingerprint()), value("transport", name)})
+		p, err := ParseParameters([]Value{newValue("server", host), newValue("port", port), newValue("vm", "moref="+referenceOf(t, l)), newValue("file", "[datastore1] web01/web01.vmdk"),
+			newValue("user", l.User()), newValue("password", l.Password()), newValue("thumbprint", l.Fingerprint()), newValue("transport", name)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,15 +21,15 @@ import (
 	"github.com/decamp/decamp/internal/writebehind"
 )
 
-// fakeContent keeps a file's bytes in memory.
+// fakeContent is a Content that keeps its bytes in memory.
 type fakeContent struct {
 	mu      sync.Mutex
 	bytes   []byte
 	commits int
 	closed  int
-	err     error // what every write fails with
+	err     error // error of every write; may be nil
 
-	hold chan struct{} // where it is set, writes wait for it with their buffer
+	hold chan struct{} // if set, writes keep their buffer until it is closed
 }
 
 func (c *fakeContent) Write(ctx context.Context, b *nfs.Buffer, off int64) error {
@@ -88,14 +88,14 @@ func (c *fakeContent) Close() error {
 	return nil
 }
 
-func (c *fakeContent) fail(err error) {
+func (c *fakeContent) setError(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err
 }
 
-// landed serves the names that end in -flat.vmdk from a fake.
-func landed(c *fakeContent) func(*nfs.Options) {
+// withContent makes c the Content of all files whose name ends with -flat.vmdk.
+func withContent(c *fakeContent) func(*nfs.Options) {
 	return func(o *nfs.Options) {
 		o.Exports[0].Open = func(name string) (nfs.Content, error) {
 			if strings.HasSuffix(name, "-flat.vmdk") {
@@ -106,61 +106,61 @@ func landed(c *fakeContent) func(*nfs.Options) {
 	}
 }
 
-// A disk that lands is not in the folder, but for its name.
-func TestContentOfItsOwn(t *testing.T) {
+// The bytes of a file with a Content are not in the folder, only its name and attributes.
+func TestFileWithContent(t *testing.T) {
 	c := &fakeContent{}
-	r := newRig(t, landed(c))
+	r := newRig(t, withContent(c))
 	h := r.create(r.root, "web-flat.vmdk")
 	first := r.getattr(h)
-	r.nfs(pSetattr, h, sized(1<<20), 0).ok()
-	want := pattern(128 << 10)
+	r.callNFS(pSetattr, h, sizeSattr(1<<20), 0).requireOK()
+	want := testPattern(128 << 10)
 	r.write(h, 4096, want)
 	if a := r.getattr(h); a.size != 1<<20 || a.mtime <= first.mtime || a.ctime <= first.ctime || a.fileid != first.fileid {
-		t.Errorf("attributes %+v, before %+v", a, first)
+		t.Errorf("attributes after the write %+v, before %+v", a, first)
 	}
 	if got, eof := r.read(h, 4096, len(want)); !bytes.Equal(got, want) || eof {
-		t.Errorf("%d bytes, eof %v", len(got), eof)
+		t.Errorf("READ returned %d bytes, eof %v, want the written bytes and no eof", len(got), eof)
 	}
 	if _, eof := r.read(h, 1<<20-10, 100); !eof {
 		t.Error("no eof at the end")
 	}
-	if r.get("web-flat.vmdk") != "" {
-		t.Error("the bytes are in the folder")
+	if r.readFile("web-flat.vmdk") != "" {
+		t.Error("the file in the folder is not empty")
 	}
-	r.nfs(pCommit, h, uint64(0), 0).ok()
+	r.callNFS(pCommit, h, uint64(0), 0).requireOK()
 	if c.commits != 1 {
-		t.Errorf("%d commits", c.commits)
+		t.Errorf("%d commits, want 1", c.commits)
 	}
-	for _, e := range r.list(pReaddirplus, r.root, 4096) {
+	for _, e := range r.listFolder(pReaddirplus, r.root, 4096) {
 		if e.name == "web-flat.vmdk" && e.attr.size != 1<<20 {
-			t.Errorf("listed with %d bytes", e.attr.size)
+			t.Errorf("the listing has size %d, want %d", e.attr.size, 1<<20)
 		}
 	}
-	r.nfs(pSetattr, h, raw(args(0, 0, 0, 0, 0, 2, 77, 0)), 0).ok()
-	if a := r.getattr(h); a.mtime != clock(77) {
-		t.Errorf("mtime %x after it was set", a.mtime)
+	r.callNFS(pSetattr, h, raw(args(0, 0, 0, 0, 0, 2, 77, 0)), 0).requireOK()
+	if a := r.getattr(h); a.mtime != nfsTime(77) {
+		t.Errorf("mtime %x, want %x", a.mtime, nfsTime(77))
 	}
-	r.nfs(pRemove, r.root, "web-flat.vmdk").ok()
+	r.callNFS(pRemove, r.root, "web-flat.vmdk").requireOK()
 	if c.closed != 1 {
-		t.Errorf("closed %d times", c.closed)
+		t.Errorf("the Content was closed %d times, want 1", c.closed)
 	}
-	r.nfs(pWrite, h, uint64(0), 1, 2, "x").is(errStale)
+	r.callNFS(pWrite, h, uint64(0), 1, 2, "x").wantStatus(errStale)
 }
 
-// A server that ends closes the Contents, and commits nothing.
+// When the server ends, it closes the Contents without a commit.
 func TestCloseClosesContents(t *testing.T) {
 	c := &fakeContent{}
-	r := newRig(t, landed(c))
+	r := newRig(t, withContent(c))
 	r.write(r.create(r.root, "a-flat.vmdk"), 0, []byte("x"))
 	r.stop()
 	if c.closed != 1 || c.commits != 0 {
-		t.Errorf("closed %d times, %d commits", c.closed, c.commits)
+		t.Errorf("closed %d times with %d commits, want 1 and 0", c.closed, c.commits)
 	}
 }
 
-func TestErrorsOfAContent(t *testing.T) {
+func TestContentErrors(t *testing.T) {
 	c := &fakeContent{}
-	r := newRig(t, landed(c))
+	r := newRig(t, withContent(c))
 	h := r.create(r.root, "a-flat.vmdk")
 	for _, e := range []struct {
 		err    error
@@ -174,27 +174,27 @@ func TestErrorsOfAContent(t *testing.T) {
 		{errors.New("odd"), 5},
 		{io.ErrUnexpectedEOF, 5},
 	} {
-		c.fail(e.err)
-		p := r.nfs(pWrite, h, uint64(0), 1, 2, "x")
-		if p.is(e.status); p.status != e.status {
-			t.Errorf("for %v", e.err)
+		c.setError(e.err)
+		p := r.callNFS(pWrite, h, uint64(0), 1, 2, "x")
+		if p.wantStatus(e.status); p.status != e.status {
+			t.Errorf("wrong status for error %v", e.err)
 		}
-		p.wcc()
-		p.end()
+		p.decodeWcc()
+		p.requireEnd()
 	}
 }
 
-// A file whose Content cannot be had is not served as the empty file that stands for it.
-func TestAContentThatCannotBeOpened(t *testing.T) {
+// If the Content of a file cannot be opened, calls fail. The placeholder file is not served instead.
+func TestContentOpenFails(t *testing.T) {
 	refused := fault.New(fault.Conflict, "another run has it")
 	r := newRig(t, func(o *nfs.Options) {
 		o.Exports[0].Open = func(string) (nfs.Content, error) { return nil, refused }
 	})
-	r.put("a-flat.vmdk", "placeholder")
+	r.writeFile("a-flat.vmdk", "placeholder")
 	h := r.lookup(r.root, "a-flat.vmdk")
-	r.nfs(pGetattr, h).is(errROFS)
-	r.nfs(pRead, h, uint64(0), 100).is(errROFS)
-	r.nfs(pWrite, h, uint64(0), 1, 2, "x").is(errROFS)
+	r.callNFS(pGetattr, h).wantStatus(errROFS)
+	r.callNFS(pRead, h, uint64(0), 100).wantStatus(errROFS)
+	r.callNFS(pWrite, h, uint64(0), 1, 2, "x").wantStatus(errROFS)
 }
 
 func TestForget(t *testing.T) {
@@ -223,28 +223,28 @@ func TestForget(t *testing.T) {
 		}
 	}
 	if r.getattr(h).size != 5 {
-		t.Error("the file changed by itself")
+		t.Error("the file changed before Forget")
 	}
 	forget()
 	r.write(h, 0, []byte("landed"))
-	if r.get("d/a") != "plain" || r.getattr(h).size != 6 {
-		t.Error("the Content was not asked for again")
+	if r.readFile("d/a") != "plain" || r.getattr(h).size != 6 {
+		t.Error("Open was not called again after Forget")
 	}
-	// Adopted: the file goes elsewhere, and what the client still has is stale.
-	if err := os.Rename(r.path("d/a"), t.TempDir()+"/adopted"); err != nil {
+	// If the file is moved away, the handle of the client is stale after Forget.
+	if err := os.Rename(r.filePath("d/a"), t.TempDir()+"/adopted"); err != nil {
 		t.Fatal(err)
 	}
 	forget()
 	if c.closed != 1 {
-		t.Errorf("closed %d times", c.closed)
+		t.Errorf("the Content was closed %d times, want 1", c.closed)
 	}
-	r.nfs(pWrite, h, uint64(0), 1, 2, "x").is(errStale)
+	r.callNFS(pWrite, h, uint64(0), 1, 2, "x").wantStatus(errStale)
 	if err := r.server.Forget("/absent", "a"); !fault.Is(err, fault.NotFound) {
-		t.Errorf("got %v", err)
+		t.Errorf("Forget for an absent export returned %v, want NotFound", err)
 	}
 }
 
-// Forget, while Export.Open of the same file runs: what Open returns is out of date, and is not kept.
+// If Forget runs during Export.Open of the same file, the result of that Open is not kept.
 func TestForgetWhileOpening(t *testing.T) {
 	stale := &fakeContent{}
 	for _, tt := range []struct {
@@ -266,7 +266,7 @@ func TestForgetWhileOpening(t *testing.T) {
 					return tt.first, r.server.Forget("/land", name)
 				}
 			})
-			r.put("a", "plain")
+			r.writeFile("a", "plain")
 			h := r.lookup(r.root, "a") // LOOKUP returns attributes, and therefore opens the file
 			r.write(h, 0, []byte("landed"))
 			if n := opened.Load(); n != 2 {
@@ -276,29 +276,29 @@ func TestForgetWhileOpening(t *testing.T) {
 				t.Errorf("size %d, %d bytes in the second Content; want 6", got, second.Size())
 			}
 			r.stop()
-			if got := r.get("a"); got != "plain" {
+			if got := r.readFile("a"); got != "plain" {
 				t.Errorf("the file in the folder contains %q", got)
 			}
 			if tt.first != nil && stale.closed != 1 || second.closed != 1 {
-				t.Errorf("the first Content was closed %d times, the second %d times", stale.closed, second.closed)
+				t.Errorf("the first Content was closed %d times, the second %d times, want once", stale.closed, second.closed)
 			}
 		})
 	}
 }
 
-// RENAME of a plain file: Open is called for the new name, and may return a Content. A file with a
-// Content keeps it.
+// After RENAME of a plain file, Open is called with the new name and may return a Content. A file with a Content keeps
+// it.
 func TestRenameOpensPlainFilesAgain(t *testing.T) {
 	c := &fakeContent{}
-	r := newRig(t, landed(c))
+	r := newRig(t, withContent(c))
 	h := r.create(r.root, "tmp")
 	r.write(h, 0, []byte("plain")) // the file is open from now on
-	r.nfs(pRename, r.root, "tmp", r.root, "a-flat.vmdk").ok()
+	r.callNFS(pRename, r.root, "tmp", r.root, "a-flat.vmdk").requireOK()
 	r.write(h, 0, []byte("landed"))
-	if got := r.get("a-flat.vmdk"); got != "plain" || c.Size() != 6 {
+	if got := r.readFile("a-flat.vmdk"); got != "plain" || c.Size() != 6 {
 		t.Errorf("the file in the folder contains %q, the Content %d bytes", got, c.Size())
 	}
-	r.nfs(pRename, r.root, "a-flat.vmdk", r.root, "tmp").ok()
+	r.callNFS(pRename, r.root, "a-flat.vmdk", r.root, "tmp").requireOK()
 	if n := r.getattr(h).size; n != 6 || c.closed != 0 {
 		t.Errorf("after the second RENAME: %d bytes, the Content was closed %d times", n, c.closed)
 	}
@@ -313,20 +313,20 @@ func TestChangedPathsOpenPlainFilesAgain(t *testing.T) {
 		want string       // new path
 	}{
 		{"rename of the file", func(r *rig) {
-			r.nfs(pRename, r.folder("d/e/f"), "tmp", r.root, "a-flat.vmdk").ok()
+			r.callNFS(pRename, r.lookupPath("d/e/f"), "tmp", r.root, "a-flat.vmdk").requireOK()
 		}, "a-flat.vmdk"},
 		{"rename of its folder", func(r *rig) {
-			r.nfs(pRename, r.folder("d/e"), "f", r.folder("d/e"), "g").ok()
+			r.callNFS(pRename, r.lookupPath("d/e"), "f", r.lookupPath("d/e"), "g").requireOK()
 		}, "d/e/g/tmp"},
-		{"rename of a folder above", func(r *rig) { r.nfs(pRename, r.root, "d", r.root, "z").ok() }, "z/e/f/tmp"},
+		{"rename of a folder above", func(r *rig) { r.callNFS(pRename, r.root, "d", r.root, "z").requireOK() }, "z/e/f/tmp"},
 		{"link and remove", func(r *rig) {
-			r.nfs(pLink, r.lookup(r.folder("d/e/f"), "tmp"), r.root, "a-flat.vmdk").ok()
-			r.nfs(pRemove, r.folder("d/e/f"), "tmp").ok()
+			r.callNFS(pLink, r.lookup(r.lookupPath("d/e/f"), "tmp"), r.root, "a-flat.vmdk").requireOK()
+			r.callNFS(pRemove, r.lookupPath("d/e/f"), "tmp").requireOK()
 		}, "a-flat.vmdk"},
 		{"rename over one of two names", func(r *rig) {
-			r.nfs(pLink, r.lookup(r.folder("d/e/f"), "tmp"), r.root, "a-flat.vmdk").ok()
+			r.callNFS(pLink, r.lookup(r.lookupPath("d/e/f"), "tmp"), r.root, "a-flat.vmdk").requireOK()
 			r.create(r.root, "other")
-			r.nfs(pRename, r.root, "other", r.folder("d/e/f"), "tmp").ok()
+			r.callNFS(pRename, r.root, "other", r.lookupPath("d/e/f"), "tmp").requireOK()
 		}, "a-flat.vmdk"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -346,9 +346,9 @@ func TestChangedPathsOpenPlainFilesAgain(t *testing.T) {
 			r.write(beside, 0, []byte("x"))
 			tt.move(r)
 			r.write(h, 0, []byte("landed"))
-			r.nfs(pCommit, h, uint64(0), 0).ok()
+			r.callNFS(pCommit, h, uint64(0), 0).requireOK()
 			r.write(beside, 0, []byte("y"))
-			if got := r.get(tt.want); got != "plain" || c.Size() != 6 || c.commits != 1 {
+			if got := r.readFile(tt.want); got != "plain" || c.Size() != 6 || c.commits != 1 {
 				t.Errorf("the file in the folder contains %q, the Content %d bytes with %d commits", got, c.Size(), c.commits)
 			}
 			if opened[tt.want] != 1 || opened["beside"] != 1 {
@@ -358,8 +358,8 @@ func TestChangedPathsOpenPlainFilesAgain(t *testing.T) {
 	}
 }
 
-// folder returns the handle of a folder.
-func (r *rig) folder(path string) []byte {
+// lookupPath returns the handle of a folder.
+func (r *rig) lookupPath(path string) []byte {
 	r.Helper()
 	h := r.root
 	for _, name := range strings.Split(path, "/") {
@@ -368,12 +368,13 @@ func (r *rig) folder(path string) []byte {
 	return h
 }
 
-// RENAME, while Export.Open of the same file runs for the old name.
+// If RENAME runs during Export.Open for the old name, a plain file is opened again with the new name, and a Content is
+// kept.
 func TestRenameWhileOpening(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		first *fakeContent // what Open returns for the old name; nil means the plain file
-		want  string       // names that Open is called with
+		first *fakeContent // result of Open for the old name; nil: the plain file
+		want  string       // names of the calls of Open
 	}{
 		{"plain file", nil, "tmp a-flat.vmdk"},
 		{"content", &fakeContent{}, "tmp"},
@@ -400,33 +401,33 @@ func TestRenameWhileOpening(t *testing.T) {
 				}
 			})
 			other = rpctest.Dial(t, r.addr)
-			r.put("tmp", "plain")
+			r.writeFile("tmp", "plain")
 			h := r.lookup(r.root, "tmp") // LOOKUP returns attributes, and therefore opens the file
 			r.write(h, 0, []byte("landed"))
 			if got := strings.Join(opened, " "); got != tt.want {
 				t.Errorf("Open was called with %q, want %q", got, tt.want)
 			}
-			if got := r.get("a-flat.vmdk"); got != "plain" || content.Size() != 6 || content.closed != 0 {
+			if got := r.readFile("a-flat.vmdk"); got != "plain" || content.Size() != 6 || content.closed != 0 {
 				t.Errorf("the file in the folder contains %q, the Content %d bytes; it was closed %d times", got, content.Size(), content.closed)
 			}
 		})
 	}
 }
 
-// Where the memory of the disks is used up, their connection waits; lock files, and
-// everything on other connections, do not.
+// If the memory of the disks is used up, the connection of their writer waits. Lock files and calls on other
+// connections do not wait.
 func TestLocksDoNotWaitForDisks(t *testing.T) {
 	c := &fakeContent{hold: make(chan struct{})}
 	pool := writebehind.NewPool(writebehind.MinBudget)
 	r := newRig(t, func(o *nfs.Options) {
-		landed(c)(o)
+		withContent(c)(o)
 		o.Pool = pool
 	})
 	disk, lock := r.create(r.root, "a-flat.vmdk"), r.create(r.root, ".lck-1")
 	writer := rpctest.Dial(t, r.addr)
 	const writes, size = 24, 1 << 20
 	sent := make(chan struct{})
-	go func() { // it cannot send all of it before the disk moves
+	go func() { // blocks until the disk accepts writes
 		defer close(sent)
 		for i := range writes {
 			call := append(writer.Header(uint32(i), 100003, 3, pWrite), args(disk, uint64(i*size), size, 2, make([]byte, size))...)
@@ -436,8 +437,8 @@ func TestLocksDoNotWaitForDisks(t *testing.T) {
 			}
 		}
 	}()
-	for pool.Lent() < pool.Budget()/2 { // most of it is windows and reserve
-		r.getattr(disk) // a call to the server for each look, so that it gets on
+	for pool.Lent() < pool.Budget()/2 { // the rest is windows and reserve
+		r.getattr(disk) // let the server run between two checks
 	}
 	for i := range 20 {
 		r.write(lock, 0, fmt.Appendf(nil, "%84d", i))
@@ -451,25 +452,24 @@ func TestLocksDoNotWaitForDisks(t *testing.T) {
 		}
 	}
 	if n := pool.Lent(); n != 0 {
-		t.Errorf("%d bytes are not given back", n)
+		t.Errorf("%d bytes are not released", n)
 	}
 	if c.Size() != writes*size {
-		t.Errorf("size %d", c.Size())
+		t.Errorf("the disk has %d bytes, want %d", c.Size(), writes*size)
 	}
 }
 
-// A disk that does not move at all keeps neither heartbeats nor locks waiting, although
-// they stand behind its writes in the same connection.
-func TestHeartbeatsPassAStuckDisk(t *testing.T) {
+// Heartbeats and lock renewals behind the WRITEs to a blocked disk on the same connection are answered.
+func TestHeartbeatsDoNotWaitForBlockedDisk(t *testing.T) {
 	c := &fakeContent{hold: make(chan struct{})}
 	pool := writebehind.NewPool(writebehind.MinBudget)
 	r := newRig(t, func(o *nfs.Options) {
-		landed(c)(o)
+		withContent(c)(o)
 		o.Pool = pool
 	})
 	disk, lock := r.create(r.root, "a-flat.vmdk"), r.create(r.root, ".lck-1")
 	const writes, size = 24, 1 << 20
-	want := pattern(writes * size)
+	want := testPattern(writes * size)
 	for i := range writes {
 		r.Send(100003, 3, pWrite, args(disk, uint64(i*size), size, 2, want[i*size:(i+1)*size]))
 	}
@@ -478,59 +478,59 @@ func TestHeartbeatsPassAStuckDisk(t *testing.T) {
 		r.write(lock, 0, fmt.Appendf(nil, "%84d", i))
 	}
 	if n := pool.Lent(); n == 0 || n > pool.Budget() {
-		t.Errorf("%d bytes are lent of %d", n, pool.Budget())
+		t.Errorf("%d bytes are lent, want more than 0 and at most %d", n, pool.Budget())
 	}
 	close(c.hold)
 	for range writes {
 		r.Receive()
 	}
 	if !bytes.Equal(c.bytes, want) {
-		t.Error("the disk differs")
+		t.Error("the disk differs from the written data")
 	}
 	if n := pool.Lent(); n != 0 {
-		t.Errorf("%d bytes are not given back", n)
+		t.Errorf("%d bytes are not released", n)
 	}
 }
 
-// With Durable, what is acknowledged as stable was committed.
+// With Durable, data that is acknowledged as stable is committed.
 func TestDurable(t *testing.T) {
 	c := &fakeContent{}
 	r := newRig(t, func(o *nfs.Options) {
-		landed(c)(o)
+		withContent(c)(o)
 		o.Durable = true
 	})
 	h := r.create(r.root, "a-flat.vmdk")
 	for _, w := range []struct{ stable, committed, commits int }{{0, 0, 0}, {1, 2, 1}, {2, 2, 2}} {
-		p := r.nfs(pWrite, h, uint64(0), 1, w.stable, "x").ok()
-		if p.wcc(); p.Uint32() != 1 || int(p.Uint32()) != w.committed || c.commits != w.commits {
-			t.Errorf("stable_how %d: %d commits", w.stable, c.commits)
+		p := r.callNFS(pWrite, h, uint64(0), 1, w.stable, "x").requireOK()
+		if p.decodeWcc(); p.Uint32() != 1 || int(p.Uint32()) != w.committed || c.commits != w.commits {
+			t.Errorf("stable_how %d: %d commits, want %d and committed %d", w.stable, c.commits, w.commits, w.committed)
 		}
 	}
-	r.nfs(pCommit, h, uint64(0), 0).ok()
-	r.nfs(pSetattr, h, sized(10), 0).ok()
+	r.callNFS(pCommit, h, uint64(0), 0).requireOK()
+	r.callNFS(pSetattr, h, sizeSattr(10), 0).requireOK()
 	if c.commits != 4 {
-		t.Errorf("%d commits", c.commits)
+		t.Errorf("%d commits after COMMIT and SETATTR, want 4", c.commits)
 	}
-	// Plain files and folders go through their own flushes.
+	// Plain files and folders are flushed by other code.
 	plain := r.create(r.root, "plain")
 	r.write(plain, 0, []byte("x"))
-	r.nfs(pRename, r.root, "plain", r.mkdir(r.root, "d"), "moved").ok()
+	r.callNFS(pRename, r.root, "plain", r.mkdir(r.root, "d"), "moved").requireOK()
 }
 
-// A server that ends says nothing about calls it cannot finish: the client asks the next.
-func TestNoAnswerIsBetterThanAnError(t *testing.T) {
+// A server that ends does not reply to calls that it cannot finish. The client repeats them at the next server.
+func TestStoppedServerSendsNoErrors(t *testing.T) {
 	c := &fakeContent{hold: make(chan struct{})}
-	r := newRig(t, landed(c))
+	r := newRig(t, withContent(c))
 	h := r.create(r.root, "a-flat.vmdk")
 	r.Send(100003, 3, pWrite, args(h, uint64(0), 1, 2, "x"))
-	r.getattr(h) // the write is in work, or will be
+	r.getattr(h) // the write is or will be in work
 	r.stop()
 	for {
 		p, err := r.TryReceive()
 		if err != nil {
 			return
 		}
-		t.Errorf("answered with % x", p)
+		t.Errorf("got reply % x, want none", p)
 	}
 }
 
@@ -545,11 +545,11 @@ func TestOnlyAdmittedHosts(t *testing.T) {
 		return // reset at once
 	}
 	if _, err := rpctest.New(t, nc).TryReceive(); err == nil {
-		t.Error("a host that is not of the run was answered")
+		t.Error("a host that is not admitted got a reply")
 	}
 }
 
-func TestExportsThatCannotBe(t *testing.T) {
+func TestInvalidExportsAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct {
 		exports []nfs.Export
@@ -560,20 +560,20 @@ func TestExportsThatCannotBe(t *testing.T) {
 		"relative":     {[]nfs.Export{{Path: "land", Dir: dir}}, fault.Invalid},
 		"not clean":    {[]nfs.Export{{Path: "/land/", Dir: dir}}, fault.Invalid},
 		"twice":        {[]nfs.Export{{Path: "/a", Dir: dir}, {Path: "/a", Dir: dir}}, fault.Invalid},
-		"not there":    {[]nfs.Export{{Path: "/a", Dir: dir + "/absent"}}, fault.NotFound},
+		"missing":      {[]nfs.Export{{Path: "/a", Dir: dir + "/absent"}}, fault.NotFound},
 		"not a folder": {[]nfs.Export{{Path: "/a", Dir: os.Args[0]}}, fault.NotFound},
 	} {
 		s, err := nfs.New(nfs.Options{Exports: c.exports})
 		if !fault.Is(err, c.kind) || fault.HintOf(err) == "" {
-			t.Errorf("%s: got %v, hint %q", name, err, fault.HintOf(err))
+			t.Errorf("%s: got error %v (hint %q), want kind %v and a hint", name, err, fault.HintOf(err), c.kind)
 		}
 		if s != nil {
-			t.Errorf("%s: there is a server", name)
+			t.Errorf("%s: got a server, want nil", name)
 		}
 	}
 }
 
-// More files than are kept open: none is closed while it is used.
+// With more files than the server keeps open, no file is closed while it is in use.
 func TestManyOpenFiles(t *testing.T) {
 	r := newRig(t, nil)
 	const files = 400
@@ -592,8 +592,8 @@ func TestManyOpenFiles(t *testing.T) {
 	}
 	wg.Wait()
 	for i := range handles {
-		if got := r.get(fmt.Sprint(i)); got != fmt.Sprintf("%04d", i) {
-			t.Errorf("file %d holds %q", i, got)
+		if got := r.readFile(fmt.Sprint(i)); got != fmt.Sprintf("%04d", i) {
+			t.Errorf("file %d contains %q, want %04d", i, got, i)
 		}
 	}
 	fds, err := os.ReadDir("/proc/self/fd")
@@ -601,6 +601,6 @@ func TestManyOpenFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(fds) > 250 {
-		t.Errorf("%d descriptors are open", len(fds))
+		t.Errorf("%d descriptors are open, want at most 250", len(fds))
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"hash/crc32"
 )
 
-// SignHandle makes a handle's checksum right.
+// SignHandle sets the checksum of a handle.
 func SignHandle(h []byte) []byte {
 	binary.BigEndian.PutUint32(h[sumOff:], crc32.ChecksumIEEE(h[:sumOff]))
 	return h
 }
 
-// CookieOf is where a name stands in its folder.
+// CookieOf is exported for tests.
 var CookieOf = cookieOf

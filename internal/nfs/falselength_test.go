@@ -10,13 +10,13 @@ import (
 	"github.com/decamp/decamp/internal/writebehind"
 )
 
-// A client that lies about lengths is told that its arguments are garbage, or loses its
-// connection. Nothing of what it said is written, no memory stays with it, and others go on.
-func TestLiesAboutLengths(t *testing.T) {
+// A call with false lengths gets GARBAGE_ARGS, or its connection is reset. None of its data is written, all memory is
+// released, and other clients are not disturbed.
+func TestFalseLengthsAreRefused(t *testing.T) {
 	c := &fakeContent{}
 	pool := writebehind.NewPool(writebehind.MinBudget)
 	r := newRig(t, func(o *nfs.Options) {
-		landed(c)(o)
+		withContent(c)(o)
 		o.Pool = pool
 	})
 	h := r.create(r.root, "a-flat.vmdk")
@@ -27,10 +27,10 @@ func TestLiesAboutLengths(t *testing.T) {
 		return args(append([]any{h, uint64(0), count, 2}, rest...)...)
 	}
 	data := bytes.Repeat([]byte("lie "), 64)
-	for name, lie := range map[string]struct {
+	for name, tc := range map[string]struct {
 		procedure uint32
 		args      []byte
-		mark      func(n int) uint32 // of the record; nil for the truth
+		mark      func(n int) uint32 // record mark for n bytes; nil: the correct one
 		want      string
 	}{
 		"less is announced than sent":      {pWrite, write(10, data), nil, garbage},
@@ -48,65 +48,64 @@ func TestLiesAboutLengths(t *testing.T) {
 		"the record ends in the middle":    {pWrite, write(len(data), data), func(n int) uint32 { return 1<<31 | uint32(n-100) }, reset},
 	} {
 		t.Run(name, func(t *testing.T) {
-			liar := rpctest.Dial(t, r.addr)
-			body := append(liar.Header(7, 100003, 3, lie.procedure), lie.args...)
+			client := rpctest.Dial(t, r.addr)
+			body := append(client.Header(7, 100003, 3, tc.procedure), tc.args...)
 			mark := uint32(len(body)) | 1<<31
-			if lie.mark != nil {
-				mark = lie.mark(len(body))
+			if tc.mark != nil {
+				mark = tc.mark(len(body))
 			}
-			liar.SendRaw(append(binary.BigEndian.AppendUint32(nil, mark), body...))
-			reply, err := liar.TryReceive()
+			client.SendRaw(append(binary.BigEndian.AppendUint32(nil, mark), body...))
+			reply, err := client.TryReceive()
 			var results []byte
 			isGarbage := false
 			if err == nil {
-				results, isGarbage, err = accepted(reply)
+				results, isGarbage, err = acceptedResults(reply)
 			}
 			switch {
-			case lie.want == reset && err != nil:
-			case lie.want == reset: // the record's end was believed, and what follows it is none
-				if _, err := liar.TryReceive(); err == nil || !isGarbage {
-					t.Errorf("answered with % x, and goes on", reply)
+			case tc.want == reset && err != nil:
+			case tc.want == reset: // the false record ended, and the bytes after it are no record
+				if _, err := client.TryReceive(); err == nil || !isGarbage {
+					t.Errorf("got reply % x and no reset", reply)
 				}
 			case err != nil:
 				t.Error(err)
-			case lie.want == garbage && !isGarbage:
-				t.Errorf("answered with % x", results)
-			case lie.want == "" && (isGarbage || binary.BigEndian.Uint32(results) != errBadHandle):
-				t.Errorf("answered with % x", results)
+			case tc.want == garbage && !isGarbage:
+				t.Errorf("got results % x, want GARBAGE_ARGS", results)
+			case tc.want == "" && (isGarbage || binary.BigEndian.Uint32(results) != errBadHandle):
+				t.Errorf("got results % x, want NFS3ERR_BADHANDLE", results)
 			}
-			liar.Close()
+			client.Close()
 			if got, _ := r.read(h, 0, 100); string(got) != "the truth" {
-				t.Errorf("the file holds %q", got)
+				t.Errorf("the file contains %q, want %q", got, "the truth")
 			}
 		})
 	}
 	if n := pool.Lent(); n != 0 {
-		t.Errorf("%d bytes are not given back", n)
+		t.Errorf("%d bytes are not released", n)
 	}
 }
 
-// A client that goes away in the middle of what it announced takes no memory with it, and
-// nothing of it is written.
-func TestAWriteThatNeverEnds(t *testing.T) {
+// If a client disconnects in the middle of a WRITE, its memory is released, and none of its data is written.
+func TestIncompleteWriteReleasesMemory(t *testing.T) {
 	c := &fakeContent{}
 	pool := writebehind.NewPool(writebehind.MinBudget)
 	r := newRig(t, func(o *nfs.Options) {
-		landed(c)(o)
+		withContent(c)(o)
 		o.Pool = pool
 	})
 	h := r.create(r.root, "a-flat.vmdk")
 	const size = 1 << 20
-	liar := rpctest.Dial(t, r.addr)
-	call := append(liar.Header(7, 100003, 3, pWrite), args(h, uint64(0), size, 2, make([]byte, size))...)
-	liar.SendRaw(rpctest.Record(call)[:size/2])
-	for pool.Lent() == 0 { // until the server has begun to read it
+	client := rpctest.Dial(t, r.addr)
+	call := append(client.Header(7, 100003, 3, pWrite), args(h, uint64(0), size, 2, make([]byte, size))...)
+	client.SendRaw(rpctest.Record(call)[:size/2])
+	for pool.Lent() == 0 { // until the server has begun to read the payload
 		r.getattr(h)
 	}
-	liar.Close()
+	client.Close()
 	for pool.Lent() > 0 {
 		r.getattr(h)
 	}
 	if n := r.getattr(h).size; n != 0 {
-		t.Errorf("%d bytes were written", n)
+		t.Errorf("%d bytes were written, want 0", n)
 	}
 }

@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// requires skips a test whose judge is not installed.
-func requires(t *testing.T, program string) {
+// requireTool skips the test if a program is not installed.
+func requireTool(t *testing.T, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
 		t.Skipf("needs %s: %v", program, err)
 	}
 }
 
-// url is a file as libnfs names it.
-func (r *rig) url(name string) string {
+// fileURL returns the URL of a file for libnfs.
+func (r *rig) fileURL(name string) string {
 	return fmt.Sprintf("nfs://127.0.0.1/land/%s?nfsport=%s&mountport=%s", name, r.port(), r.port())
 }
 
-func (r *rig) run(name string, args ...string) []byte {
+func (r *rig) runTool(name string, args ...string) []byte {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
@@ -38,47 +38,47 @@ func (r *rig) run(name string, args ...string) []byte {
 	return out
 }
 
-// A file copied in and out by libnfs has the bytes it had.
-func TestLibnfsCopiesInAndOut(t *testing.T) {
-	requires(t, "nfs-cp")
+// A file that libnfs copies to the export and back keeps its content.
+func TestLibnfsCopies(t *testing.T) {
+	requireTool(t, "nfs-cp")
 	r := newRig(t, nil)
-	want := pattern(5<<20 + 12345)
+	want := testPattern(5<<20 + 12345)
 	in := t.TempDir() + "/in"
 	if err := os.WriteFile(in, want, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	r.mkdir(r.root, "web 01")
 	for _, name := range []string{"disk-flat.vmdk", "web 01/disk-flat.vmdk"} {
-		r.run("nfs-cp", in, r.url(name))
-		if got := r.get(name); got != string(want) {
-			t.Errorf("%s was not copied in as it is", name)
+		r.runTool("nfs-cp", in, r.fileURL(name))
+		if got := r.readFile(name); got != string(want) {
+			t.Errorf("%s differs after the copy to the export", name)
 		}
 		out := t.TempDir() + "/out"
-		r.run("nfs-cp", r.url(name), out)
+		r.runTool("nfs-cp", r.fileURL(name), out)
 		if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s was not copied out as it is: %v", name, err)
+			t.Errorf("%s differs after the copy from the export, error %v", name, err)
 		}
 	}
-	if got := r.run("nfs-cat", r.url("disk-flat.vmdk")); !bytes.Equal(got, want) {
-		t.Error("nfs-cat shows something else")
+	if got := r.runTool("nfs-cat", r.fileURL("disk-flat.vmdk")); !bytes.Equal(got, want) {
+		t.Error("the output of nfs-cat differs from the file")
 	}
 }
 
 func TestLibnfsLists(t *testing.T) {
-	requires(t, "nfs-ls")
+	requireTool(t, "nfs-ls")
 	r := newRig(t, nil)
 	const files = 500
 	for i := range files {
-		r.put(fmt.Sprintf("a rather long name to fill the pages of a listing %d", i), "x")
+		r.writeFile(fmt.Sprintf("a rather long name to fill the pages of a listing %d", i), "x")
 	}
-	out := string(r.run("nfs-ls", r.url("")))
+	out := string(r.runTool("nfs-ls", r.fileURL("")))
 	if n := strings.Count(out, "a rather long name"); n != files {
-		t.Errorf("nfs-ls shows %d files of %d", n, files)
+		t.Errorf("nfs-ls lists %d files, want %d", n, files)
 	}
 }
 
-// pattern is n bytes that are not the same anywhere.
-func pattern(n int) []byte {
+// testPattern returns n pseudo-random bytes. The content depends only on n.
+func testPattern(n int) []byte {
 	p := make([]byte, n)
 	seed := uint64(n)
 	for i := range p {

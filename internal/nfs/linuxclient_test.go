@@ -19,12 +19,11 @@ import (
 	"time"
 )
 
-// The kernel's own NFS client, in a virtual machine, works on the server: names, listings
-// while they change, and fsx with and without the client's cache; once in peace, and once
-// with a server that is restarted again and again under it.
+// The NFS client of the Linux kernel, in a virtual machine, works with the server: names, listings of changing
+// folders, and fsx with and without the client's cache. It also works if the server restarts many times.
 func TestTheLinuxClient(t *testing.T) {
 	for _, tool := range []string{"qemu-system-x86_64", "cpio", "go"} {
-		requires(t, tool)
+		requireTool(t, tool)
 	}
 	kernel, initramfs := buildMachine(t)
 	t.Run("in peace", func(t *testing.T) {
@@ -35,13 +34,12 @@ func TestTheLinuxClient(t *testing.T) {
 		restarts := 0
 		runMachine(r, kernel, initramfs, func() { restarts++; r.restart() })
 		if restarts < 10 {
-			t.Errorf("%d restarts", restarts)
+			t.Errorf("%d restarts, want at least 10", restarts)
 		}
 	})
 }
 
-// runMachine boots a machine that mounts the rig's server, and calls restart whenever it
-// says that it made progress.
+// runMachine boots a machine that mounts the rig's server, and calls restart each time the machine prints progress.
 func runMachine(r *rig, kernel, initramfs string, restart func()) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -56,22 +54,22 @@ func runMachine(r *rig, kernel, initramfs string, restart func()) {
 	if err := cmd.Start(); err != nil {
 		r.Fatal(err)
 	}
-	log := watch(r, console, restart)
+	log := watchConsole(r, console, restart)
 	if err := cmd.Wait(); err != nil {
 		r.Errorf("the machine: %v", err)
 	}
 	for _, want := range []string{"end names", "end rights", "end silly", "end telldir", "end fsx\n", "end fsx direct", "end unmount", "DONE"} {
 		if !strings.Contains(log, want) {
-			r.Errorf("the machine did not come to %q", want)
+			r.Errorf("the machine did not print %q", want)
 		}
 	}
 	if strings.Contains(log, "FAIL") || r.Failed() {
-		r.Errorf("the machine says:\n%s", log)
+		r.Errorf("console of the machine:\n%s", log)
 	}
 }
 
-// watch reads the console to its end.
-func watch(r *rig, console io.Reader, restart func()) string {
+// watchConsole reads the console to its end and returns its text. It calls restart after each progress line.
+func watchConsole(r *rig, console io.Reader, restart func()) string {
 	var log strings.Builder
 	for lines := bufio.NewScanner(console); lines.Scan(); {
 		line := strings.TrimSpace(lines.Text())
@@ -105,7 +103,7 @@ func buildMachine(t *testing.T) (kernel, initramfs string) {
 		t.Fatalf("build init: %v\n%s", err, out)
 	}
 	var order []string
-	for _, path := range modules(t, unpacked, "virtio_pci", "virtio_net", "nfsv3") {
+	for _, path := range moduleFiles(t, unpacked, "virtio_pci", "virtio_net", "nfsv3") {
 		copyFile(t, path, filepath.Join(root, "modules", filepath.Base(path)))
 		order = append(order, filepath.Base(path))
 	}
@@ -132,9 +130,9 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// modules returns the files of kernel modules and of all they need, in the order in which
-// they can be inserted.
-func modules(t *testing.T, dir string, names ...string) []string {
+// moduleFiles returns the files of kernel modules and their dependencies, in the order in which they can be
+// inserted.
+func moduleFiles(t *testing.T, dir string, names ...string) []string {
 	t.Helper()
 	found := map[string]string{}
 	err := filepath.WalkDir(filepath.Join(dir, "lib", "modules"), func(path string, _ fs.DirEntry, err error) error {
@@ -153,7 +151,7 @@ func modules(t *testing.T, dir string, names ...string) []string {
 		if path == "" {
 			t.Fatalf("the kernel has no module %s", name)
 		}
-		for _, needed := range depends(t, path) {
+		for _, needed := range moduleDependencies(t, path) {
 			add(needed)
 		}
 		if !slices.Contains(order, path) {
@@ -166,8 +164,8 @@ func modules(t *testing.T, dir string, names ...string) []string {
 	return order
 }
 
-// depends returns what a module says it needs.
-func depends(t *testing.T, path string) []string {
+// moduleDependencies returns the modules that a module depends on.
+func moduleDependencies(t *testing.T, path string) []string {
 	t.Helper()
 	f, err := elf.Open(path)
 	if err != nil {

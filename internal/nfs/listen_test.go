@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/nfs/rpctest"
 )
 
-// As ESXi mounts: the port mapper says where MOUNT is, MOUNT gives a handle, NFS takes it.
+// A client mounts as ESXi does: it gets the port of MOUNT from the port mapper and a handle from MOUNT.
 func TestRunWithPortmap(t *testing.T) {
 	r := newRig(t, nil)
 	s, err := nfs.New(nfs.Options{Exports: r.opts.Exports})
@@ -19,7 +19,7 @@ func TestRunWithPortmap(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, err := nfs.Listen(t.Context(), nfs.Ports{NFS: "127.0.0.1:0", Portmap: "127.0.0.1:0"})
-	for fault.Is(err, fault.Conflict) { // the port that is free for TCP is taken for UDP
+	for fault.Is(err, fault.Conflict) { // the port is free for TCP but in use for UDP
 		l, err = nfs.Listen(t.Context(), nfs.Ports{NFS: "127.0.0.1:0", Portmap: "127.0.0.1:0"})
 	}
 	if err != nil {
@@ -42,7 +42,7 @@ func TestRunWithPortmap(t *testing.T) {
 	c := rpctest.Dial(t, mapper)
 	for _, program := range []int{100003, 100005} {
 		if got := c.Call(100000, 2, 3, args(program, 3, 6, 0)).Uint32(); int(got) != port {
-			t.Errorf("program %d is at %d, want %d", program, got, port)
+			t.Errorf("program %d has port %d, want %d", program, got, port)
 		}
 	}
 	nc, err := net.Dial("udp", l.PortmapUDP.LocalAddr().String())
@@ -55,11 +55,11 @@ func TestRunWithPortmap(t *testing.T) {
 	}
 	d := rpctest.Dial(t, l.NFS.Addr().String()).Call(100005, 3, 1, args("/land"))
 	if stat := d.Uint32(); stat != 0 {
-		t.Errorf("MNT: %d", stat)
+		t.Errorf("MNT: status %d, want 0", stat)
 	}
 }
 
-func TestPortsThatAreTaken(t *testing.T) {
+func TestUsedPortsAreReportedWithOwner(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -67,10 +67,10 @@ func TestPortsThatAreTaken(t *testing.T) {
 	defer l.Close()
 	_, err = nfs.Listen(t.Context(), nfs.Ports{NFS: l.Addr().String(), Portmap: nfs.NoPortmap})
 	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "nfs.test (process ") || fault.HintOf(err) == "" {
-		t.Errorf("got %v, hint %q", err, fault.HintOf(err))
+		t.Errorf("got error %v (hint %q), want Conflict with the process", err, fault.HintOf(err))
 	}
 	_, err = nfs.Listen(t.Context(), nfs.Ports{NFS: "192.0.2.1:2049", Portmap: nfs.NoPortmap})
 	if !fault.Is(err, fault.Unreachable) || fault.HintOf(err) == "" {
-		t.Errorf("got %v", err)
+		t.Errorf("got error %v, want Unreachable and a hint", err)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What fsx does: writes, reads and sizes at random, against a plain []byte.
-func TestFileAgainstAModel(t *testing.T) {
+// A file behaves like a byte slice for random writes, reads and changes of the size, as in fsx.
+func TestFileModel(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3} {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			r := newRig(t, nil)
@@ -34,14 +34,14 @@ func TestFileAgainstAModel(t *testing.T) {
 					}
 					r.write(h, uint64(off), data)
 					if n > 0 {
-						model = resized(model, max(len(model), off+n))
+						model = resizeBytes(model, max(len(model), off+n))
 					}
 					copy(model[min(off, len(model)):], data)
 				case 3:
-					r.nfs(pSetattr, h, sized(uint64(off)), 0).ok()
-					model = resized(model, off)
+					r.callNFS(pSetattr, h, sizeSattr(uint64(off)), 0).requireOK()
+					model = resizeBytes(model, off)
 				case 4:
-					r.nfs(pCommit, h, uint64(0), 0).ok()
+					r.callNFS(pCommit, h, uint64(0), 0).requireOK()
 				}
 				got, eof := r.read(h, uint64(off), n)
 				want := model[min(off, len(model)):min(off+n, len(model))]
@@ -52,37 +52,37 @@ func TestFileAgainstAModel(t *testing.T) {
 					t.Fatalf("operation %d: size %d, want %d", op, size, len(model))
 				}
 			}
-			if got := r.get("f"); got != string(model) {
-				t.Error("the file differs in the end")
+			if got := r.readFile("f"); got != string(model) {
+				t.Error("the file differs from the model at the end")
 			}
 		})
 	}
 }
 
-func resized(p []byte, n int) []byte {
+func resizeBytes(p []byte, n int) []byte {
 	if n <= len(p) {
 		return p[:n:n]
 	}
 	return append(p, make([]byte, n-len(p))...)
 }
 
-// Names are changed at random, through NFS and in a folder beside it by the system itself:
-// both answer alike, and both folders are the same in the end.
-func TestNamesAgainstTheSystem(t *testing.T) {
+// Random operations on names give the same status over NFS and by system calls in a second folder, and leave both
+// folders equal.
+func TestNamesModel(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3, 4} {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			m := &namesModel{rig: newRig(t, nil), twin: t.TempDir(), rnd: rand.New(rand.NewPCG(seed, 0))}
 			const ops = 900
 			for op := range ops {
-				what, got, want := m.step()
+				name, got, want := m.runStep()
 				if got != want {
-					t.Fatalf("operation %d, %s: status %d, want %d", op, what, got, want)
+					t.Fatalf("operation %d, %s: status %d, want %d", op, name, got, want)
 				}
 				if op%300 == 299 {
 					m.restart()
 				}
 			}
-			if got, want := tree(t, m.dir), tree(t, m.twin); got != want {
+			if got, want := listTree(t, m.dir), listTree(t, m.twin); got != want {
 				t.Errorf("the export is\n%s\nwant\n%s", got, want)
 			}
 		})
@@ -95,13 +95,13 @@ type namesModel struct {
 	rnd  *rand.Rand
 }
 
-// place is a name in a folder, on both sides.
+// place is a name in a folder of the export and of its twin.
 type place struct {
-	path string // relative
-	dir  []byte // the folder's handle; nil if there is none, or a link, which the system follows
+	path string // relative path
+	dir  []byte // handle of the folder; nil if it is missing or a link, which system calls would follow
 }
 
-func (m *namesModel) place() place {
+func (m *namesModel) randomPlace() place {
 	var p place
 	p.dir = m.root
 	parts := make([]string, 1+m.rnd.IntN(3))
@@ -110,7 +110,7 @@ func (m *namesModel) place() place {
 	}
 	p.path = filepath.Join(parts...)
 	for _, part := range parts[:len(parts)-1] {
-		r := m.nfs(pLookup, p.dir, part)
+		r := m.callNFS(pLookup, p.dir, part)
 		if p.dir = r.Opaque(64); r.status != 0 || m.getattr(p.dir).kind == 5 {
 			p.dir = nil
 			return p
@@ -121,9 +121,9 @@ func (m *namesModel) place() place {
 
 func (p place) name() string { return filepath.Base(p.path) }
 
-// step does one operation and returns both answers.
-func (m *namesModel) step() (what string, got, want uint32) {
-	p, q := m.place(), m.place()
+// runStep executes one operation over NFS and by a system call, and returns both statuses.
+func (m *namesModel) runStep() (name string, got, want uint32) {
+	p, q := m.randomPlace(), m.randomPlace()
 	local, other := filepath.Join(m.twin, p.path), filepath.Join(m.twin, q.path)
 	if p.dir == nil || q.dir == nil {
 		return "", 0, 0
@@ -134,21 +134,21 @@ func (m *namesModel) step() (what string, got, want uint32) {
 		if err == nil {
 			f.Close()
 		}
-		return "CREATE " + p.path, m.nfs(pCreate, p.dir, p.name(), 1, keep).status, statusOf(err)
+		return "CREATE " + p.path, m.callNFS(pCreate, p.dir, p.name(), 1, emptySattr).status, statusOf(err)
 	case 2, 3:
-		return "MKDIR " + p.path, m.nfs(pMkdir, p.dir, p.name(), keep).status, statusOf(os.Mkdir(local, 0o755))
+		return "MKDIR " + p.path, m.callNFS(pMkdir, p.dir, p.name(), emptySattr).status, statusOf(os.Mkdir(local, 0o755))
 	case 4:
-		return "REMOVE " + p.path, m.nfs(pRemove, p.dir, p.name()).status, statusOf(unix.Unlink(local))
+		return "REMOVE " + p.path, m.callNFS(pRemove, p.dir, p.name()).status, statusOf(unix.Unlink(local))
 	case 5:
-		return "RMDIR " + p.path, m.nfs(pRmdir, p.dir, p.name()).status, statusOf(unix.Rmdir(local))
+		return "RMDIR " + p.path, m.callNFS(pRmdir, p.dir, p.name()).status, statusOf(unix.Rmdir(local))
 	case 6:
-		return "SYMLINK " + p.path, m.nfs(pSymlink, p.dir, p.name(), keep, q.path).status, statusOf(unix.Symlink(q.path, local))
+		return "SYMLINK " + p.path, m.callNFS(pSymlink, p.dir, p.name(), emptySattr, q.path).status, statusOf(unix.Symlink(q.path, local))
 	default:
 		err := unix.Rename(local, other)
-		got := m.nfs(pRename, p.dir, p.name(), q.dir, q.name()).status
+		got := m.callNFS(pRename, p.dir, p.name(), q.dir, q.name()).status
 		want := statusOf(err)
 		if got == errExist && (want == errIsDir || want == errNotDir) {
-			want = errExist // RFC 1813's word for replacing one kind by another
+			want = errExist // status of RFC 1813 for the replacement of one file type by another
 		}
 		return "RENAME " + p.path + " " + q.path, got, want
 	}
@@ -168,8 +168,8 @@ func statusOf(err error) uint32 {
 	}[errno])
 }
 
-// tree lists a folder with all below it.
-func tree(t *testing.T, dir string) string {
+// listTree lists a folder and its subfolders.
+func listTree(t *testing.T, dir string) string {
 	t.Helper()
 	var lines []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -8,9 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/nfs/rpctest"
 )
 
-// A WRITE that was done, and is sent again after a later one to the same place, does not
-// come back over it.
-func TestALateRepetitionDoesNotOverwrite(t *testing.T) {
+// A retransmission of a WRITE that was executed does not overwrite a later WRITE to the same place.
+func TestLateRetransmissionDoesNotOverwrite(t *testing.T) {
 	r := newRig(t, nil)
 	h := r.create(r.root, "a")
 	lost := rpctest.Dial(t, r.addr)
@@ -21,31 +20,31 @@ func TestALateRepetitionDoesNotOverwrite(t *testing.T) {
 	r.write(h, 0, []byte("new"))
 	r.SendRaw(rpctest.Record(call))
 	if again := r.Receive(); !bytes.Equal(again, first) {
-		t.Errorf("the repetition got % x, the first % x", again, first)
+		t.Errorf("the retransmission got % x, want the first reply % x", again, first)
 	}
-	if got := r.get("a"); got != "new" {
-		t.Errorf("holds %q", got)
+	if got := r.readFile("a"); got != "new" {
+		t.Errorf("the file contains %q, want %q", got, "new")
 	}
-	// Another payload is another call, however late it differs.
+	// A call with another payload is another call, even if only the last byte differs.
 	long := bytes.Repeat([]byte("x"), 4096)
 	for _, last := range []byte("yz") {
 		long[len(long)-1] = last
 		r.SendRaw(rpctest.Record(append(r.Header(100, 100003, 3, pWrite), args(h, uint64(0), len(long), 2, long)...)))
 		r.Receive()
 	}
-	if got := r.get("a"); got != string(long) {
-		t.Errorf("ends in %q", got[len(got)-1:])
+	if got := r.readFile("a"); got != string(long) {
+		t.Errorf("the file ends with %q, want %q", got[len(got)-1:], "z")
 	}
 }
 
-// A server that is restarted while a client writes: the client asks again for whatever was
-// not answered, with the handle it has, and the file is right.
-func TestServerRestartsWhileAClientWrites(t *testing.T) {
+// If the server restarts while a client writes, the client sends unanswered calls again with the same handle, and
+// the file is correct.
+func TestServerRestartsDuringWrites(t *testing.T) {
 	r := newRig(t, nil)
 	h := r.create(r.root, "disk")
 	const size, writes, restarts = 64 << 10, 120, 5
-	want := pattern(size * writes)
-	r.nfs(pSetattr, h, sized(uint64(len(want))), 0).ok()
+	want := testPattern(size * writes)
+	r.callNFS(pSetattr, h, sizeSattr(uint64(len(want))), 0).requireOK()
 	open := map[uint32]bool{}
 	for i := range uint32(writes) {
 		open[i] = true
@@ -60,10 +59,10 @@ func TestServerRestartsWhileAClientWrites(t *testing.T) {
 				break
 			}
 		}
-		for range sent / (1 + round%2) { // some are not waited for
+		for range sent / (1 + round%2) { // some replies are not read
 			p := r.Receive()
 			if binary.BigEndian.Uint32(p[24:]) != 0 {
-				t.Fatalf("answered with % x", p)
+				t.Fatalf("got reply % x, want status 0", p)
 			}
 			delete(open, binary.BigEndian.Uint32(p))
 		}
@@ -73,7 +72,7 @@ func TestServerRestartsWhileAClientWrites(t *testing.T) {
 		off := int(i) * size
 		r.write(h, uint64(off), want[off:off+size])
 	}
-	if got := r.get("disk"); got != string(want) {
-		t.Error("the file is not what was written")
+	if got := r.readFile("disk"); got != string(want) {
+		t.Error("the file differs from the written data")
 	}
 }

@@ -28,8 +28,8 @@ func newPayloadRig(t *testing.T, o Options) *payloadRig {
 	return &payloadRig{t, newPayloadMemory(o), &file{special: true}, &file{}}
 }
 
-// get checks how long a WRITE waits, and which memory it gets.
-func (r *payloadRig) get(name string, f *file, n int, wait time.Duration, wantSpare bool) *Buffer {
+// getBuffer gets the buffer of a WRITE, and checks how long it waits and whether it gets spare memory.
+func (r *payloadRig) getBuffer(name string, f *file, n int, wait time.Duration, wantSpare bool) *Buffer {
 	r.Helper()
 	start := time.Now()
 	b, spare, err := r.memory.getBuffer(r.Context(), new(oncrpc.Call), f, n, writebehind.DiskOffset{})
@@ -63,55 +63,55 @@ func releaseBuffers(lent []*Buffer) {
 	}
 }
 
-// A host writes to its lock files while the disks' memory is used up. That must not make the
-// disks' WRITEs wait again before they use spare memory.
-func TestPlainFilesDoNotEndTheDisksShortage(t *testing.T) {
+// While the memory of the disks is used up, writes to lock files do not make the WRITEs to disks wait again before
+// these use spare memory.
+func TestPlainFilesDoNotEndDiskShortage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newPayloadRig(t, Options{Pool: writebehind.NewPool(writebehind.MinBudget)})
 		disks := r.useUp(r.memory.disks, largeWrite)
-		r.get("first disk write", r.disk, largeWrite, sparePatience, true).Release()
-		r.get("lock renewal", r.lock, lockRenewal, 0, false).Release()
-		r.get("second disk write", r.disk, largeWrite, 0, true).Release()
+		r.getBuffer("first disk write", r.disk, largeWrite, sparePatience, true).Release()
+		r.getBuffer("lock renewal", r.lock, lockRenewal, 0, false).Release()
+		r.getBuffer("second disk write", r.disk, largeWrite, 0, true).Release()
 
 		// Each pool has its own shortage: this is the first one of the plain files.
 		plain := r.useUp(r.memory.plain, largeWrite)
-		r.get("first plain write", r.lock, largeWrite, sparePatience, true).Release()
-		r.get("third disk write", r.disk, largeWrite, 0, true).Release()
+		r.getBuffer("first plain write", r.lock, largeWrite, sparePatience, true).Release()
+		r.getBuffer("third disk write", r.disk, largeWrite, 0, true).Release()
 
 		// Free memory of the disks ends their shortage, and only theirs.
 		releaseBuffers(disks)
-		r.get("disk write with free memory", r.disk, largeWrite, 0, false).Release()
-		r.get("second plain write", r.lock, largeWrite, 0, true).Release()
+		r.getBuffer("disk write with free memory", r.disk, largeWrite, 0, false).Release()
+		r.getBuffer("second plain write", r.lock, largeWrite, 0, true).Release()
 		disks = r.useUp(r.memory.disks, largeWrite)
-		r.get("disk write of the next shortage", r.disk, largeWrite, sparePatience, true).Release()
+		r.getBuffer("disk write of the next shortage", r.disk, largeWrite, sparePatience, true).Release()
 		releaseBuffers(disks)
 		releaseBuffers(plain)
 	})
 }
 
-// Small buffers come from a reserve. That one is free does not end the shortage of large ones.
-func TestSmallBuffersDoNotEndTheShortageOfLargeOnes(t *testing.T) {
+// Small buffers come from a reserve. A free small buffer does not end the shortage of large ones.
+func TestSmallBuffersDoNotEndLargeShortage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newPayloadRig(t, Options{}) // all files share one pool
 		large := r.useUp(r.memory.plain, smallPayload+1)
-		r.get("first disk write", r.disk, largeWrite, sparePatience, true).Release()
-		r.get("lock renewal", r.lock, lockRenewal, 0, false).Release()
-		r.get("largest small write", r.disk, smallPayload, 0, false).Release()
-		r.get("second disk write", r.disk, largeWrite, 0, true).Release()
+		r.getBuffer("first disk write", r.disk, largeWrite, sparePatience, true).Release()
+		r.getBuffer("lock renewal", r.lock, lockRenewal, 0, false).Release()
+		r.getBuffer("largest small write", r.disk, smallPayload, 0, false).Release()
+		r.getBuffer("second disk write", r.disk, largeWrite, 0, true).Release()
 
 		// The reserve has its own shortage, too.
 		small := r.useUp(r.memory.plain, smallPayload)
-		r.get("first lock renewal without memory", r.lock, lockRenewal, sparePatience, true).Release()
-		r.get("second lock renewal without memory", r.lock, lockRenewal, 0, true).Release()
-		r.get("third disk write", r.disk, largeWrite, 0, true).Release()
+		r.getBuffer("first lock renewal without memory", r.lock, lockRenewal, sparePatience, true).Release()
+		r.getBuffer("second lock renewal without memory", r.lock, lockRenewal, 0, true).Release()
+		r.getBuffer("third disk write", r.disk, largeWrite, 0, true).Release()
 		releaseBuffers(large)
-		r.get("disk write with free memory", r.disk, largeWrite, 0, false).Release()
+		r.getBuffer("disk write with free memory", r.disk, largeWrite, 0, false).Release()
 		releaseBuffers(small)
 	})
 }
 
 // A connection that ends while its WRITE waits does not end the shortage: no memory became free.
-func TestCanceledWaitDoesNotEndTheShortage(t *testing.T) {
+func TestCanceledWaitDoesNotEndShortage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newPayloadRig(t, Options{})
 		lent := r.useUp(r.memory.plain, largeWrite)
@@ -120,9 +120,9 @@ func TestCanceledWaitDoesNotEndTheShortage(t *testing.T) {
 		defer cancel()
 		b, _, err := r.memory.getBuffer(ctx, new(oncrpc.Call), r.disk, largeWrite, writebehind.DiskOffset{})
 		if b != nil || !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("got buffer %v, error %v", b, err)
+			t.Fatalf("got buffer %v, error %v, want DeadlineExceeded", b, err)
 		}
-		r.get("next write", r.disk, largeWrite, sparePatience-early, true).Release()
+		r.getBuffer("next write", r.disk, largeWrite, sparePatience-early, true).Release()
 		releaseBuffers(lent)
 	})
 }

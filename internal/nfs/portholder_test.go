@@ -8,24 +8,24 @@ import (
 	"testing"
 )
 
-func TestHolderIsNamed(t *testing.T) {
+func TestPortOwnerIsReported(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", "[::]:0"} {
 		l, err := net.Listen("tcp", addr)
 		if err != nil {
 			t.Skip("no listener:", err)
 		}
 		if who := PortOwner(l.Addr().String()); !strings.HasSuffix(who, "(process "+strconv.Itoa(os.Getpid())+")") {
-			t.Errorf("%s is held by %q", l.Addr(), who)
+			t.Errorf("owner of %s is %q, want this process", l.Addr(), who)
 		}
 		addr := l.Addr().String()
 		l.Close()
 		if who := PortOwner(addr); strings.HasSuffix(who, "(process "+strconv.Itoa(os.Getpid())+")") {
-			t.Errorf("%s, which is free, is held by %q", addr, who)
+			t.Errorf("owner of the free port %s is %q, want another or none", addr, who)
 		}
 	}
 	for _, addr := range []string{"", "nonsense", "127.0.0.1:http", "127.0.0.1:99999"} {
 		if who := PortOwner(addr); who != "" {
-			t.Errorf("%q is held by %q", addr, who)
+			t.Errorf("owner of %q is %q, want none", addr, who)
 		}
 	}
 }
@@ -38,9 +38,9 @@ func TestListeningSockets(t *testing.T) {
    3: short line
 `
 	if got := listeningInodes([]byte(table), 2049); len(got) != 1 || got[0] != "101" {
-		t.Errorf("on 2049: %v", got)
+		t.Errorf("inodes on 2049: %v, want 101", got)
 	}
 	if got := listeningInodes([]byte(table), 111); len(got) != 1 || got[0] != "103" {
-		t.Errorf("on 111: %v", got)
+		t.Errorf("inodes on 111: %v, want 103", got)
 	}
 }

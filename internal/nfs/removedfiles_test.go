@@ -2,40 +2,39 @@ package nfs_test
 
 import "testing"
 
-// Files that are made and removed faster than the clock ticks have handles of their own,
-// whatever inode they get; and nobody waits for the clock.
-func TestHandlesAreNotUsedAgain(t *testing.T) {
+// Files that are created and removed within a clock tick have different handles, even if they get the same inode.
+func TestHandlesAreUnique(t *testing.T) {
 	r := newRig(t, nil)
 	seen := map[string]string{}
-	check := func(what string, h []byte) {
+	check := func(kind string, h []byte) {
 		t.Helper()
 		if was, ok := seen[string(h)]; ok {
-			t.Fatalf("%s has the handle that %s had", what, was)
+			t.Fatalf("%s has the same handle as %s before", kind, was)
 		}
-		seen[string(h)] = what
+		seen[string(h)] = kind
 	}
 	for range 200 {
 		check("a file", r.create(r.root, "x"))
-		r.nfs(pRemove, r.root, "x").ok()
+		r.callNFS(pRemove, r.root, "x").requireOK()
 		check("a folder", r.mkdir(r.root, "x"))
-		r.nfs(pRmdir, r.root, "x").ok()
-		h, _ := r.nfs(pSymlink, r.root, "x", keep, "y").made()
+		r.callNFS(pRmdir, r.root, "x").requireOK()
+		h, _ := r.callNFS(pSymlink, r.root, "x", emptySattr, "y").decodeCreated()
 		check("a link", h)
-		r.nfs(pRemove, r.root, "x").ok()
+		r.callNFS(pRemove, r.root, "x").requireOK()
 		h = r.create(r.root, "x")
 		check("a file that was replaced", h)
 		check("a file that replaced it", r.create(r.root, "y"))
-		r.nfs(pRename, r.root, "y", r.root, "x").ok()
-		r.nfs(pGetattr, h).is(70) // NFS3ERR_STALE
-		r.nfs(pRemove, r.root, "x").ok()
+		r.callNFS(pRename, r.root, "y", r.root, "x").requireOK()
+		r.callNFS(pGetattr, h).wantStatus(70) // NFS3ERR_STALE
+		r.callNFS(pRemove, r.root, "x").requireOK()
 	}
 }
 
-// BenchmarkLockFile is what ESXi does each time it opens a file and closes it.
+// BenchmarkLockFile measures the calls of ESXi for the lock file each time it opens and closes a file.
 func BenchmarkLockFile(b *testing.B) {
 	r := newRig(b, nil)
 	for b.Loop() {
 		r.create(r.root, ".lck-0102030405060708")
-		r.nfs(pRemove, r.root, ".lck-0102030405060708").ok()
+		r.callNFS(pRemove, r.root, ".lck-0102030405060708").requireOK()
 	}
 }

@@ -23,15 +23,15 @@ type rig struct {
 	opts   nfs.Options
 	server *nfs.Server
 	addr   string
-	root   []byte // its handle
-	log    *logbook
+	root   []byte // handle of the export's folder
+	log    *logBuffer
 	stop   func()
 }
 
-// newRig starts a server. change may set what the test wants otherwise.
+// newRig starts a server. change, if not nil, changes its options.
 func newRig(t testing.TB, change func(*nfs.Options)) *rig {
 	t.Helper()
-	r := &rig{TB: t, dir: t.TempDir(), log: &logbook{}}
+	r := &rig{TB: t, dir: t.TempDir(), log: &logBuffer{}}
 	r.opts = nfs.Options{
 		Exports: []nfs.Export{{Path: "/land", Dir: r.dir}},
 		Log:     slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -48,7 +48,7 @@ func newRig(t testing.TB, change func(*nfs.Options)) *rig {
 	return r
 }
 
-// start starts the server, on the port it had before if there was one.
+// start starts the server. It uses the port of the previous server, if there was one.
 func (r *rig) start() {
 	r.Helper()
 	var err error
@@ -95,7 +95,7 @@ func (r *rig) port() string {
 	return port
 }
 
-// mount returns the handle that MNT gives for a path.
+// mount returns the handle that MNT returns for a path.
 func (r *rig) mount(path string) []byte {
 	r.Helper()
 	var e xdr.Encoder
@@ -107,19 +107,19 @@ func (r *rig) mount(path string) []byte {
 	return d.Opaque(64)
 }
 
-// path is a file's name outside of NFS.
-func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
+// filePath returns the local path of a file of the export.
+func (r *rig) filePath(name string) string { return filepath.Join(r.dir, name) }
 
-func (r *rig) put(name, text string) {
+func (r *rig) writeFile(name, text string) {
 	r.Helper()
-	if err := os.WriteFile(r.path(name), []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(r.filePath(name), []byte(text), 0o644); err != nil {
 		r.Fatal(err)
 	}
 }
 
-func (r *rig) get(name string) string {
+func (r *rig) readFile(name string) string {
 	r.Helper()
-	p, err := os.ReadFile(r.path(name))
+	p, err := os.ReadFile(r.filePath(name))
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -151,7 +151,7 @@ const (
 	pCommit
 )
 
-// args is built up of words, hypers, byte strings and names.
+// args encodes arguments: words, hypers, byte strings and names.
 func args(values ...any) []byte {
 	var e xdr.Encoder
 	for _, v := range values {
@@ -171,34 +171,34 @@ func args(values ...any) []byte {
 	return e.Bytes()
 }
 
-// raw is encoded already.
+// raw is encoded data.
 type raw []byte
 
-// keep is a sattr3 that sets nothing.
-var keep = raw(make([]byte, 6*4))
+// emptySattr is a sattr3 that sets nothing.
+var emptySattr = raw(make([]byte, 6*4))
 
-// sized is a sattr3 that sets the size.
-func sized(n uint64) raw { return raw(args(0, 0, 0, 1, n, 0, 0)) }
+// sizeSattr returns a sattr3 that sets the size.
+func sizeSattr(n uint64) raw { return raw(args(0, 0, 0, 1, n, 0, 0)) }
 
-// moded is a sattr3 that sets the mode.
-func moded(mode int) raw { return raw(args(1, mode, 0, 0, 0, 0, 0)) }
+// modeSattr returns a sattr3 that sets the mode.
+func modeSattr(mode int) raw { return raw(args(1, mode, 0, 0, 0, 0, 0)) }
 
-// reply is the results of a call.
+// reply holds the results of a call.
 type reply struct {
 	*rig
 	*xdr.Decoder
 	status uint32
 }
 
-// nfs calls a procedure.
-func (r *rig) nfs(procedure uint32, values ...any) reply {
+// callNFS calls a procedure of the NFS program.
+func (r *rig) callNFS(procedure uint32, values ...any) reply {
 	r.Helper()
 	d := r.Call(100003, 3, procedure, args(values...))
 	return reply{r, d, d.Uint32()}
 }
 
-// ok fails unless the call succeeded.
-func (p reply) ok() reply {
+// requireOK fails unless the call succeeded.
+func (p reply) requireOK() reply {
 	p.Helper()
 	if p.status != 0 {
 		p.Fatalf("status %d", p.status)
@@ -206,8 +206,8 @@ func (p reply) ok() reply {
 	return p
 }
 
-// is fails unless the call has that status.
-func (p reply) is(status uint32) {
+// wantStatus fails unless the call has the status.
+func (p reply) wantStatus(status uint32) {
 	p.Helper()
 	if p.status != status {
 		p.Errorf("status %d, want %d", p.status, status)
@@ -219,11 +219,11 @@ type attr struct {
 	kind, mode, nlink, uid, gid uint32
 	size, used, rdev            uint64
 	fsid, fileid                uint64
-	atime, mtime, ctime         uint64 // both words of each
+	atime, mtime, ctime         uint64 // seconds in the upper, nanoseconds in the lower word
 }
 
-// fattr takes fattr3.
-func (p reply) fattr() attr {
+// decodeAttr decodes a fattr3.
+func (p reply) decodeAttr() attr {
 	p.Helper()
 	var a attr
 	for _, v := range []*uint32{&a.kind, &a.mode, &a.nlink, &a.uid, &a.gid} {
@@ -238,42 +238,42 @@ func (p reply) fattr() attr {
 	return a
 }
 
-// post takes post_op_attr, which must have attributes.
-func (p reply) post() attr {
+// decodePostAttr decodes a post_op_attr, which must have attributes.
+func (p reply) decodePostAttr() attr {
 	p.Helper()
 	if !p.Bool() {
 		p.Fatalf("no attributes: %v", p.Err())
 	}
-	return p.fattr()
+	return p.decodeAttr()
 }
 
-// wcc takes wcc_data. before is nil where there are no attributes of before.
-func (p reply) wcc() (before *[3]uint64, after attr) {
+// decodeWcc decodes wcc_data. before is nil if the reply has no attributes from before the call.
+func (p reply) decodeWcc() (before *[3]uint64, after attr) {
 	p.Helper()
 	if p.Bool() {
 		before = &[3]uint64{p.Uint64(), p.Uint64(), p.Uint64()}
 	}
-	return before, p.post()
+	return before, p.decodePostAttr()
 }
 
-// made takes what CREATE, MKDIR and SYMLINK return.
-func (p reply) made() (handle []byte, a attr) {
+// decodeCreated decodes the results of CREATE, MKDIR and SYMLINK.
+func (p reply) decodeCreated() (handle []byte, a attr) {
 	p.Helper()
-	p.ok()
+	p.requireOK()
 	if !p.Bool() {
 		p.Fatal("no handle")
 	}
 	handle = p.Opaque(64)
-	a = p.post()
-	before, after := p.wcc()
+	a = p.decodePostAttr()
+	before, after := p.decodeWcc()
 	if before == nil || after.kind != 2 {
 		p.Fatal("the folder's wcc_data is not complete")
 	}
 	return handle, a
 }
 
-// end fails if anything follows.
-func (p reply) end() {
+// requireEnd fails if more data follows.
+func (p reply) requireEnd() {
 	p.Helper()
 	if p.Err() != nil {
 		p.Fatal(p.Err())
@@ -285,72 +285,72 @@ func (p reply) end() {
 
 func (r *rig) create(dir []byte, name string) []byte {
 	r.Helper()
-	h, _ := r.nfs(pCreate, dir, name, 0, keep).made()
+	h, _ := r.callNFS(pCreate, dir, name, 0, emptySattr).decodeCreated()
 	return h
 }
 
 func (r *rig) mkdir(dir []byte, name string) []byte {
 	r.Helper()
-	h, _ := r.nfs(pMkdir, dir, name, keep).made()
+	h, _ := r.callNFS(pMkdir, dir, name, emptySattr).decodeCreated()
 	return h
 }
 
 func (r *rig) lookup(dir []byte, name string) []byte {
 	r.Helper()
-	return r.nfs(pLookup, dir, name).ok().Opaque(64)
+	return r.callNFS(pLookup, dir, name).requireOK().Opaque(64)
 }
 
 func (r *rig) getattr(handle []byte) attr {
 	r.Helper()
-	p := r.nfs(pGetattr, handle).ok()
-	a := p.fattr()
-	p.end()
+	p := r.callNFS(pGetattr, handle).requireOK()
+	a := p.decodeAttr()
+	p.requireEnd()
 	return a
 }
 
 // write writes with FILE_SYNC and returns the verifier.
 func (r *rig) write(handle []byte, off uint64, data []byte) uint64 {
 	r.Helper()
-	p := r.nfs(pWrite, handle, off, len(data), 2, data).ok()
-	p.wcc()
+	p := r.callNFS(pWrite, handle, off, len(data), 2, data).requireOK()
+	p.decodeWcc()
 	if n, committed := p.Uint32(), p.Uint32(); int(n) != len(data) || committed != 2 {
 		r.Fatalf("%d bytes of %d written, committed %d", n, len(data), committed)
 	}
 	verf := p.Uint64()
-	p.end()
+	p.requireEnd()
 	return verf
 }
 
-// read reads and returns the bytes and eof.
+// read returns the bytes and eof of a READ.
 func (r *rig) read(handle []byte, off uint64, n int) ([]byte, bool) {
 	r.Helper()
-	p := r.nfs(pRead, handle, off, n).ok()
-	p.post()
+	p := r.callNFS(pRead, handle, off, n).requireOK()
+	p.decodePostAttr()
 	count, eof, data := p.Uint32(), p.Bool(), p.Opaque(1<<20)
 	if int(count) != len(data) {
 		r.Fatalf("count %d with %d bytes", count, len(data))
 	}
-	p.end()
+	p.requireEnd()
 	return data, eof
 }
 
-// logbook is a log that tests read.
-type logbook struct {
+// logBuffer keeps the log for tests.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *logbook) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *logbook) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// clock encodes seconds as nfstime3.
-func clock(sec uint32) uint64 { return uint64(sec) << 32 }
+// nfsTime returns seconds as an nfstime3.
+func nfsTime(sec uint32) uint64 { return uint64(sec) << 32 }

@@ -9,11 +9,11 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// A shape takes the results of a call, or a part of them, as RFC 1813 spells them. It is
-// written from there and knows nothing of the server.
-type shape func(d *xdr.Decoder)
+// A layout decodes the results of a call, or a part of them, as RFC 1813 defines them. It is independent of the
+// server.
+type layout func(d *xdr.Decoder)
 
-func words(n int) shape {
+func wordsLayout(n int) layout {
 	return func(d *xdr.Decoder) {
 		for range n {
 			d.Uint32()
@@ -21,7 +21,7 @@ func words(n int) shape {
 	}
 }
 
-func list(parts ...shape) shape {
+func sequenceOf(parts ...layout) layout {
 	return func(d *xdr.Decoder) {
 		for _, p := range parts {
 			p(d)
@@ -29,8 +29,8 @@ func list(parts ...shape) shape {
 	}
 }
 
-// maybe is an optional part.
-func maybe(part shape) shape {
+// optional is the layout of an optional part.
+func optional(part layout) layout {
 	return func(d *xdr.Decoder) {
 		if d.Bool() {
 			part(d)
@@ -38,8 +38,8 @@ func maybe(part shape) shape {
 	}
 }
 
-// chain is a linked list.
-func chain(entry shape) shape {
+// linkedList is the layout of a linked list.
+func linkedList(entry layout) layout {
 	return func(d *xdr.Decoder) {
 		for d.Bool() {
 			entry(d)
@@ -47,18 +47,18 @@ func chain(entry shape) shape {
 	}
 }
 
-func opaque(least, most int) shape {
+func opaqueLayout(least, most int) layout {
 	return func(d *xdr.Decoder) {
 		if n := len(d.Opaque(most)); n < least {
-			d.Fail("%d bytes, want %d at least", n, least)
+			d.Fail("%d bytes, want at least %d", n, least)
 		}
 	}
 }
 
-func flag(d *xdr.Decoder) { d.Bool() }
+func boolLayout(d *xdr.Decoder) { d.Bool() }
 
-// pathBelow is an enumeration from 0 on.
-func pathBelow(n uint32) shape {
+// enumLayout is an enumeration from 0 on.
+func enumLayout(n uint32) layout {
 	return func(d *xdr.Decoder) {
 		if v := d.Uint32(); v >= n {
 			d.Fail("%d, want less than %d", v, n)
@@ -66,13 +66,13 @@ func pathBelow(n uint32) shape {
 	}
 }
 
-// shapeOfAttr is fattr3: 4 words, then size, used, rdev, fsid and fileid, then three times.
-func shapeOfAttr(d *xdr.Decoder) {
+// attrLayout is the layout of fattr3: type and 4 words, then size, used, rdev, fsid and fileid, then three times.
+func attrLayout(d *xdr.Decoder) {
 	const types, second = 7, 1e9
 	if kind := d.Uint32(); kind < 1 || kind > types {
 		d.Fail("file of type %d", kind)
 	}
-	words(4 + 5*2)(d)
+	wordsLayout(4 + 5*2)(d)
 	for range 3 {
 		d.Uint32()
 		if nsec := d.Uint32(); nsec >= second {
@@ -81,8 +81,8 @@ func shapeOfAttr(d *xdr.Decoder) {
 	}
 }
 
-// shapeOfData is count, eof and data of READ.
-func shapeOfData(d *xdr.Decoder) {
+// readLayout is the layout of count, eof and data of READ.
+func readLayout(d *xdr.Decoder) {
 	count := d.Uint32()
 	d.Bool()
 	if n := len(d.Opaque(1 << 20)); n != int(count) {
@@ -90,98 +90,98 @@ func shapeOfData(d *xdr.Decoder) {
 	}
 }
 
-// shapes are what each procedure answers: after NFS3_OK, and after an error.
-func shapes() map[uint32][2]shape {
-	post := maybe(shapeOfAttr)
-	wcc := list(maybe(words(6)), post)
-	handle, verf := opaque(1, 64), words(2)
-	name := opaque(1, 255)
-	made := [2]shape{list(maybe(handle), post, wcc), wcc}
-	entry := list(words(2), name, words(2))
-	return map[uint32][2]shape{
-		pGetattr:     {shapeOfAttr, list()},
+// resultLayouts returns the layouts of the results of each procedure: after NFS3_OK, and after an error.
+func resultLayouts() map[uint32][2]layout {
+	post := optional(attrLayout)
+	wcc := sequenceOf(optional(wordsLayout(6)), post)
+	handle, verf := opaqueLayout(1, 64), wordsLayout(2)
+	name := opaqueLayout(1, 255)
+	made := [2]layout{sequenceOf(optional(handle), post, wcc), wcc}
+	entry := sequenceOf(wordsLayout(2), name, wordsLayout(2))
+	return map[uint32][2]layout{
+		pGetattr:     {attrLayout, sequenceOf()},
 		pSetattr:     {wcc, wcc},
-		pLookup:      {list(handle, post, post), post},
-		pAccess:      {list(post, words(1)), post},
-		pReadlink:    {list(post, opaque(1, 4096)), post},
-		pRead:        {list(post, shapeOfData), post},
-		pWrite:       {list(wcc, words(1), pathBelow(3), verf), wcc},
+		pLookup:      {sequenceOf(handle, post, post), post},
+		pAccess:      {sequenceOf(post, wordsLayout(1)), post},
+		pReadlink:    {sequenceOf(post, opaqueLayout(1, 4096)), post},
+		pRead:        {sequenceOf(post, readLayout), post},
+		pWrite:       {sequenceOf(wcc, wordsLayout(1), enumLayout(3), verf), wcc},
 		pCreate:      made,
 		pMkdir:       made,
 		pSymlink:     made,
 		pMknod:       made,
 		pRemove:      {wcc, wcc},
 		pRmdir:       {wcc, wcc},
-		pRename:      {list(wcc, wcc), list(wcc, wcc)},
-		pLink:        {list(post, wcc), list(post, wcc)},
-		pReaddir:     {list(post, verf, chain(entry), flag), post},
-		pReaddirplus: {list(post, verf, chain(list(entry, post, maybe(handle))), flag), post},
-		pFsstat:      {list(post, words(13)), post},
-		pFsinfo:      {list(post, words(7), words(2), words(2), words(1)), post},
-		pPathconf:    {list(post, words(2), flag, flag, flag, flag), post},
-		pCommit:      {list(wcc, verf), wcc},
+		pRename:      {sequenceOf(wcc, wcc), sequenceOf(wcc, wcc)},
+		pLink:        {sequenceOf(post, wcc), sequenceOf(post, wcc)},
+		pReaddir:     {sequenceOf(post, verf, linkedList(entry), boolLayout), post},
+		pReaddirplus: {sequenceOf(post, verf, linkedList(sequenceOf(entry, post, optional(handle))), boolLayout), post},
+		pFsstat:      {sequenceOf(post, wordsLayout(13)), post},
+		pFsinfo:      {sequenceOf(post, wordsLayout(7), wordsLayout(2), wordsLayout(2), wordsLayout(1)), post},
+		pPathconf:    {sequenceOf(post, wordsLayout(2), boolLayout, boolLayout, boolLayout, boolLayout), post},
+		pCommit:      {sequenceOf(wcc, verf), wcc},
 	}
 }
 
-// knownStatus is nfsstat3.
+// knownStatus contains the values of nfsstat3.
 var knownStatus = map[uint32]bool{
 	0: true, 1: true, 2: true, 5: true, 6: true, 13: true, 17: true, 18: true, 19: true, 20: true, 21: true, 22: true, 27: true,
 	28: true, 30: true, 31: true, 63: true, 66: true, 69: true, 70: true, 71: true, 10001: true, 10002: true, 10003: true,
 	10004: true, 10005: true, 10006: true, 10007: true, 10008: true,
 }
 
-var errShape = errors.New("not a reply")
+var errMalformedReply = errors.New("malformed reply")
 
-// accepted takes the header of an accepted reply off. A call that makes the server panic is
-// answered with SYSTEM_ERR, which is never right.
-func accepted(reply []byte) (results []byte, garbage bool, err error) {
+// acceptedResults removes the header of an accepted reply. It returns an error for SYSTEM_ERR, because that means
+// that the server panicked.
+func acceptedResults(reply []byte) (results []byte, garbage bool, err error) {
 	const header, garbageArgs = 24, 4
 	if len(reply) < header || len(reply)%4 != 0 {
-		return nil, false, fmt.Errorf("%w: %d bytes", errShape, len(reply))
+		return nil, false, fmt.Errorf("%w: %d bytes", errMalformedReply, len(reply))
 	}
 	if head := reply[4:20]; !bytes.Equal(head, []byte{0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) {
-		return nil, false, fmt.Errorf("%w: % x", errShape, head)
+		return nil, false, fmt.Errorf("%w: % x", errMalformedReply, head)
 	}
 	switch stat := binary.BigEndian.Uint32(reply[20:]); stat {
 	case 0:
 		return reply[header:], false, nil
 	case garbageArgs:
-		return reply[header:], true, rest(bytes.NewReader(reply[header:]))
+		return reply[header:], true, checkNoRest(bytes.NewReader(reply[header:]))
 	default:
-		return nil, false, fmt.Errorf("%w: accept_stat %d", errShape, stat)
+		return nil, false, fmt.Errorf("%w: accept_stat %d", errMalformedReply, stat)
 	}
 }
 
-// checkReply fails unless a reply is what its procedure answers. It returns the results,
-// nil for a call whose arguments were garbage.
+// checkReply returns the results of a reply, or an error if they do not have the layout of the procedure. The
+// results are nil if the server rejected the arguments as garbage.
 func checkReply(procedure uint32, reply []byte) ([]byte, error) {
-	results, garbage, err := accepted(reply)
+	results, garbage, err := acceptedResults(reply)
 	if err != nil || garbage {
 		return nil, err
 	}
 	r := bytes.NewReader(results)
 	if procedure == 0 {
-		return results, rest(r)
+		return results, checkNoRest(r)
 	}
 	d := xdr.NewDecoder(r)
 	status := d.Uint32()
 	if !knownStatus[status] {
-		return nil, fmt.Errorf("%w: nfsstat3 %d", errShape, status)
+		return nil, fmt.Errorf("%w: nfsstat3 %d", errMalformedReply, status)
 	}
 	which := 0
 	if status != 0 {
 		which = 1
 	}
-	shapes()[procedure][which](d)
+	resultLayouts()[procedure][which](d)
 	if d.Err() != nil {
 		return nil, fmt.Errorf("results % x: %w", results, d.Err())
 	}
-	return results, rest(r)
+	return results, checkNoRest(r)
 }
 
-func rest(r *bytes.Reader) error {
+func checkNoRest(r *bytes.Reader) error {
 	if r.Len() > 0 {
-		return fmt.Errorf("%w: %d bytes too long", errShape, r.Len())
+		return fmt.Errorf("%w: %d bytes too long", errMalformedReply, r.Len())
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func TestCommandsGetTheEventOnStandardInput(t *testing.T) {
 	}
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
 	e := Sample(planfile.CutoverDue)
-	must(t, load(t, fmt.Sprintf("version: 1\nreceivers: {page: {command: {run: [%q, %q]}}}", program, out)).Test(t.Context(), "page", e))
+	must(t, loadReceivers(t, fmt.Sprintf("version: 1\nreceivers: {page: {command: {run: [%q, %q]}}}", program, out)).Test(t.Context(), "page", e))
 	text, err := os.ReadFile(filepath.Join(out, "event"))
 	must(t, err)
 	var got Event
@@ -51,7 +51,7 @@ func TestFailuresOfCommands(t *testing.T) {
 		if name == "time" {
 			config += ", timeout: 100ms"
 		}
-		err := load(t, config+"}}}").Test(t.Context(), "page", Sample(planfile.PlanDone))
+		err := loadReceivers(t, config+"}}}").Test(t.Context(), "page", Sample(planfile.PlanDone))
 		if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 2*maxOutput {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
@@ -61,6 +61,6 @@ func TestFailuresOfCommands(t *testing.T) {
 func TestCommandsRequirePermission(t *testing.T) {
 	_, err := Load(writeFile(t, "notify.yaml", "version: 1\nreceivers: {page: {command: {run: [/bin/true]}}}", 0o644), Options{Log: slog.New(slog.DiscardHandler)})
 	if !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "--allow-notify-commands") {
-		t.Errorf("loaded: %v", err)
+		t.Errorf("Load: got %v, want Denied with a hint on --allow-notify-commands", err)
 	}
 }

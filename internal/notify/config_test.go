@@ -21,12 +21,12 @@ func TestMistakesOfTheFile(t *testing.T) {
 	} {
 		_, err := Load(writeFile(t, "notify.yaml", fmt.Sprintf("version: 1\nreceivers:\n  ops: {webhook: {url: https://h, secretFile: %q}, %s}", key, c.text), 0o644), Options{})
 		if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), c.want) || fault.HintOf(err) == "" {
-			t.Errorf("%s: %v, want %s", name, err, c.want)
+			t.Errorf("%s: got %v, want Invalid with %q and a hint", name, err, c.want)
 		}
 	}
 	body := fmt.Sprintf("version: 1\nreceivers:\n  ops: {webhook: {url: https://h, secretFile: %q, body: '{\"a\": {{.Plan}} }'}}", key)
 	if _, err := Load(writeFile(t, "notify.yaml", body, 0o644), Options{}); err == nil || !strings.Contains(err.Error(), "not JSON") {
-		t.Errorf("a body that is not JSON: %v", err)
+		t.Errorf("body that is not JSON: got %v", err)
 	}
 }
 
@@ -49,7 +49,7 @@ func TestSecretsAreFilesOfMode0600OrCredentials(t *testing.T) {
 		"http":    {fmt.Sprintf("urlFile: %q", writeFile(t, "url", "http://h/", 0o600)), fault.Invalid},
 	} {
 		if err := loadWith(c.webhook); !fault.Is(err, c.kind) || fault.HintOf(err) == "" || strings.Contains(err.Error(), "c2hvcnQ") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want %v with a hint", name, err, c.kind)
 		}
 	}
 	must(t, loadWith(fmt.Sprintf("urlFile: %q", writeFile(t, "url", "https://h/T0/B0", 0o600))))
@@ -58,7 +58,7 @@ func TestSecretsAreFilesOfMode0600OrCredentials(t *testing.T) {
 }
 
 func TestDefaultTextsNameObjectCauseAndCommand(t *testing.T) {
-	r := load(t, fmt.Sprintf("version: 1\nreceivers: {ops: {webhook: {url: https://h, secretFile: %q}}}", writeFile(t, "key", whsec, 0o600)))
+	r := loadReceivers(t, fmt.Sprintf("version: 1\nreceivers: {ops: {webhook: {url: https://h, secretFile: %q}}}", writeFile(t, "key", whsec, 0o600)))
 	for kind, want := range map[planfile.EventKind][]string{
 		planfile.VMFailed:      {"VM sample-vm of plan sample-plan failed", "no space left", "Remedy: free 10 GiB", "esx1.example.com:443, vm-42", "dir:/srv/vm"},
 		planfile.PlanFailed:    {"Plan sample-plan failed", "3 done", "1 failed", "decamp status sample-plan"},
@@ -75,14 +75,14 @@ func TestDefaultTextsNameObjectCauseAndCommand(t *testing.T) {
 		}
 	}
 	if _, _, err := r.Preview("opps", Sample(planfile.PlanDone)); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "did you mean ops?") {
-		t.Errorf("unknown receiver: %v", err)
+		t.Errorf("unknown receiver: got %v, want NotFound with a suggestion", err)
 	}
 }
 
 func TestSubjectsAreOneLine(t *testing.T) {
 	for text, want := range map[string]string{"a\r\nBcc: x\t\x1bb": "a Bcc: x b", strings.Repeat("ü", 300): strings.Repeat("ü", 199) + "…"} {
 		if got := oneLine(text); got != want {
-			t.Errorf("%q: %q", text, got)
+			t.Errorf("oneLine(%q) = %q, want %q", text, got, want)
 		}
 	}
 }

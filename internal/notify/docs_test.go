@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// block returns the indented block of the documentation that begins with a line.
-func block(t *testing.T, first string) string {
+// docBlock returns the indented block of the documentation that begins with a line.
+func docBlock(t *testing.T, first string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/notifications.md")
 	must(t, err)
@@ -29,22 +29,22 @@ func block(t *testing.T, first string) string {
 }
 
 func TestDocumentedFileIsValid(t *testing.T) {
-	n, found := planfile.ParseNotify([]byte(block(t, "version: 1")))
+	n, found := planfile.ParseNotify([]byte(docBlock(t, "version: 1")))
 	if len(found) > 0 || len(n.Receivers) != 3 {
-		t.Errorf("%+v: %v", n, found)
+		t.Errorf("the documented file is parsed as %+v with mistakes %v", n, found)
 	}
-	chat := "version: 1\nreceivers:\n  " + strings.ReplaceAll(block(t, "chat:"), "\n", "\n  ")
+	chat := "version: 1\nreceivers:\n  " + strings.ReplaceAll(docBlock(t, "chat:"), "\n", "\n  ")
 	if _, found := planfile.ParseNotify([]byte(chat)); len(found) > 0 {
-		t.Errorf("the chat service: %v", found)
+		t.Errorf("the documented chat service has mistakes %v", found)
 	}
 }
 
 // The documented verification accepts a request, and refuses a changed one.
 func TestDocumentedVerification(t *testing.T) {
 	h := newHook(t)
-	must(t, load(t, "version: 1\nreceivers: {ops: {webhook: "+h.config(t)+"}}").Test(t.Context(), "ops", Sample(planfile.VMFailed)))
+	must(t, loadReceivers(t, "version: 1\nreceivers: {ops: {webhook: "+h.config(t)+"}}").Test(t.Context(), "ops", Sample(planfile.VMFailed)))
 	req, body := h.next()
-	program := block(t, "import base64, hashlib, hmac") + `
+	program := docBlock(t, "import base64, hashlib, hmac") + `
 import sys
 headers = dict(zip(["Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"], sys.argv[2:]))
 body = sys.stdin.buffer.read()
@@ -54,6 +54,6 @@ print(verify(sys.argv[1], headers, body), verify(sys.argv[1], headers, body + b"
 	cmd.Stdin = strings.NewReader(body)
 	out, err := cmd.CombinedOutput()
 	if err != nil || string(out) != "True False\n" {
-		t.Errorf("%s, %v", out, err)
+		t.Errorf("the documented program printed %q, %v; want True False", out, err)
 	}
 }

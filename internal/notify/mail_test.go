@@ -44,7 +44,7 @@ func TestMailReachesARealServer(t *testing.T) {
 			if c.login {
 				config += fmt.Sprintf(", user: decamp, passwordFile: %q", password)
 			}
-			r := load(t, "version: 1\nreceivers: {ops: {email: "+config+"}, subject: 'ÄÖÜ {{.Plan}}', text: \"Grüße\\n.\\nEnd\\n\"}}")
+			r := loadReceivers(t, "version: 1\nreceivers: {ops: {email: "+config+"}, subject: 'ÄÖÜ {{.Plan}}', text: \"Grüße\\n.\\nEnd\\n\"}}")
 			e := Sample(planfile.PlanFailed)
 			must(t, r.Test(t.Context(), "ops", e))
 			got := m.next(t)
@@ -67,7 +67,7 @@ func TestMailReachesARealServer(t *testing.T) {
 	}
 }
 
-func TestMailIsNotSentUnprotectedOrToStrangers(t *testing.T) {
+func TestMailRequiresVerifiedEncryptedServer(t *testing.T) {
 	secure, plain := startMail(t, "starttls", "PLAIN"), startMail(t, "plain", "")
 	wrong := writeFile(t, "password", "wrong", 0o600)
 	for name, c := range map[string]struct{ config, want string }{
@@ -76,7 +76,7 @@ func TestMailIsNotSentUnprotectedOrToStrangers(t *testing.T) {
 		"wrong password": {fmt.Sprintf("server: 'localhost:%s', caFile: %q, to: [a@example.com], user: decamp, passwordFile: %q", secure.port, secure.cert, wrong), "log in to the mail server: 535"},
 		"refused":        {fmt.Sprintf("server: 'localhost:%s', tls: none, to: [refused@example.com]", plain.port), "refused refused@example.com: 550"},
 	} {
-		err := load(t, "version: 1\nreceivers: {ops: {email: {from: d@example.com, "+c.config+"}}}").Test(t.Context(), "ops", Sample(planfile.PlanDone))
+		err := loadReceivers(t, "version: 1\nreceivers: {ops: {email: {from: d@example.com, "+c.config+"}}}").Test(t.Context(), "ops", Sample(planfile.PlanDone))
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "correct-horse") {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}

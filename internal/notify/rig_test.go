@@ -28,8 +28,8 @@ import (
 	"github.com/decamp/decamp/internal/lab/executable"
 )
 
-// patient is how long a test waits for an event that should occur at once.
-const patient = time.Minute
+// waitTimeout is the longest wait of a test for an event that should occur at once.
+const waitTimeout = time.Minute
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -57,15 +57,15 @@ func writeProgram(t testing.TB, text string) string {
 // whsec is the key that signs requests in tests.
 const whsec = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqr"
 
-// load loads a notification file.
-func load(t testing.TB, text string) *Receivers {
+// loadReceivers loads a notification file.
+func loadReceivers(t testing.TB, text string) *Receivers {
 	t.Helper()
 	r, err := Load(writeFile(t, "notify.yaml", text, 0o644), Options{Commands: true, Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	return r
 }
 
-// hook is a webhook that keeps what it receives.
+// hook is a webhook that records the requests that it accepts.
 type hook struct {
 	*httptest.Server
 	t        testing.TB
@@ -73,7 +73,7 @@ type hook struct {
 	received chan *http.Request // requests that it accepted, with their body in Body
 	mu       sync.Mutex         // guards status
 	status   []int              // next responses; 200 when it is empty
-	before   func()             // is called before each response; nil to do nothing
+	before   func()             // called before each response unless it is nil
 }
 
 // newHook starts a webhook with TLS. It answers with each status once, then with 200.
@@ -116,13 +116,13 @@ func (h *hook) next() (r *http.Request, body string) {
 		text, err := io.ReadAll(r.Body)
 		must(h.t, err)
 		return r, string(text)
-	case <-time.After(patient):
+	case <-time.After(waitTimeout):
 		h.t.Fatal("the webhook received nothing")
 		return nil, ""
 	}
 }
 
-// config is the entry of the webhook in a notification file.
+// config returns the entry of the webhook in a notification file.
 func (h *hook) config(t testing.TB) string {
 	return fmt.Sprintf("{url: %q, caFile: %q, secretFile: %q}", h.URL+"/hook", h.ca, writeFile(t, "key", whsec+"\n", 0o600))
 }
@@ -136,10 +136,10 @@ func openFleet(t testing.TB, url string) *fleetdb.Database {
 	return d
 }
 
-// sqliteURL is the URL of a new database in a file.
+// sqliteURL returns the URL of a new database in a file.
 func sqliteURL(t testing.TB) string { return "sqlite:" + filepath.Join(t.TempDir(), "fleet.db") }
 
-// addPlan adds a plan with VMs that are queued.
+// addPlan adds a running plan with VMs.
 func addPlan(t testing.TB, d *fleetdb.Database, name string, vms ...fleetdb.VM) {
 	t.Helper()
 	_, err := d.Plans.Add(t.Context(), fleetdb.Plan{Name: name, Text: "version: 1"})
@@ -151,7 +151,7 @@ func addPlan(t testing.TB, d *fleetdb.Database, name string, vms ...fleetdb.VM) 
 	must(t, d.Plans.SetState(t.Context(), name, fleetdb.PlanRunning, nil))
 }
 
-// failedVM is a VM that its plan names and the source does not have.
+// failedVM returns a VM that was not found on the source.
 func failedVM(ref, name, why string) fleetdb.VM {
 	return fleetdb.VM{Key: fleetdb.Key{VM: ref}, Name: name, State: fleetdb.Failed, Failure: &fleetdb.Failure{Kind: "not found", Text: why, Hint: "correct the plan"}}
 }
@@ -159,8 +159,8 @@ func failedVM(ref, name, why string) fleetdb.VM {
 // fastPauses are pauses for tests.
 var fastPauses = pauses{first: time.Millisecond, longest: 4 * time.Millisecond, between: time.Millisecond, idle: time.Second}
 
-// start runs a notifier until stop is called or the test ends.
-func start(t testing.TB, d *fleetdb.Database, to *Receivers, owner string) (stop func()) {
+// startNotifier runs a notifier until stop is called or the test ends.
+func startNotifier(t testing.TB, d *fleetdb.Database, to *Receivers, owner string) (stop func()) {
 	t.Helper()
 	n := New(d, to, owner, slog.New(slog.DiscardHandler))
 	n.pauses = fastPauses
@@ -172,10 +172,10 @@ func start(t testing.TB, d *fleetdb.Database, to *Receivers, owner string) (stop
 	return stop
 }
 
-// waitFor waits until ok returns true. It asks after each change of the queue that is visible in counts.
+// waitFor polls until ok returns true.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patient); !ok(); {
+	for deadline := time.Now().Add(waitTimeout); !ok(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("timeout: %s", what)
 		}
@@ -213,10 +213,10 @@ func newCertificate(t testing.TB) (cert, key string) {
 	return cert, writeFile(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})), 0o600)
 }
 
-// mailServer is aiosmtpd.
+// mailServer is a running aiosmtpd.
 type mailServer struct {
-	port string         // its port on 127.0.0.1
-	cert string         // file with its certificate
+	port string         // port on 127.0.0.1
+	cert string         // path of the certificate
 	out  *bufio.Scanner // mails, one for each line
 }
 

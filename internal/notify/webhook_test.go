@@ -17,19 +17,19 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// The library of Standard Webhooks accepts a request, and refuses one that was changed.
+// The library of Standard Webhooks accepts a request, and refuses a changed one.
 func TestStandardWebhooksVerifiesRequests(t *testing.T) {
 	h := newHook(t)
-	r := load(t, "version: 1\nreceivers: {ops: {webhook: "+h.config(t)+"}}")
+	r := loadReceivers(t, "version: 1\nreceivers: {ops: {webhook: "+h.config(t)+"}}")
 	for _, kind := range planfile.EventKinds {
 		must(t, r.Test(t.Context(), "ops", Sample(kind)))
 		req, body := h.next()
-		judge, err := standardwebhooks.NewWebhook(whsec)
+		verifier, err := standardwebhooks.NewWebhook(whsec)
 		must(t, err)
-		if err := judge.Verify([]byte(body), req.Header); err != nil {
+		if err := verifier.Verify([]byte(body), req.Header); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
-		if err := judge.Verify([]byte(strings.Replace(body, "sample", "simple", 1)), req.Header); err == nil {
+		if err := verifier.Verify([]byte(strings.Replace(body, "sample", "simple", 1)), req.Header); err == nil {
 			t.Errorf("%s: a changed body is accepted", kind)
 		}
 		var e Event
@@ -61,11 +61,11 @@ func TestFailuresOfWebhooksAreErrorsWithoutTheURL(t *testing.T) {
 		if c.ca != "" {
 			config = fmt.Sprintf("{urlFile: %q, caFile: %q}", secret, c.ca)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patient)
+		ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 		if name == "slow" {
 			ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 		}
-		err := load(t, "version: 1\nreceivers: {ops: {webhook: "+config+"}}").Test(ctx, "ops", Sample(planfile.VMFailed))
+		err := loadReceivers(t, "version: 1\nreceivers: {ops: {webhook: "+config+"}}").Test(ctx, "ops", Sample(planfile.VMFailed))
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "s3cr3t") {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
@@ -78,7 +78,7 @@ func TestFailuresOfWebhooksAreErrorsWithoutTheURL(t *testing.T) {
 
 func TestBodiesOfWebhooksAreTemplates(t *testing.T) {
 	h := newHook(t)
-	r := load(t, `version: 1
+	r := loadReceivers(t, `version: 1
 receivers:
   chat:
     webhook: `+h.config(t)+`
@@ -90,14 +90,14 @@ receivers:
 		t.Errorf("body %s", body)
 	}
 	config := strings.TrimSuffix(h.config(t), "}") + `, body: '{"text": {{json .Subject}}, "icon": "ship"}'}`
-	r = load(t, "version: 1\nreceivers: {chat: {webhook: "+config+", subject: 'plan \"{{.Plan}}\"'}}")
+	r = loadReceivers(t, "version: 1\nreceivers: {chat: {webhook: "+config+", subject: 'plan \"{{.Plan}}\"'}}")
 	must(t, r.Test(t.Context(), "chat", Sample(planfile.PlanFailed)))
 	if _, body := h.next(); body != `{"text": "plan \"sample-plan\"", "icon": "ship"}` {
 		t.Errorf("received %s", body)
 	}
 }
 
-// A receiver that never accepts the connection ends with the time limit.
+// The time limit of a delivery also ends the wait for a connection that the receiver never accepts.
 func TestDeadlinesIncludeTheConnection(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -105,7 +105,7 @@ func TestDeadlinesIncludeTheConnection(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	secret := writeFile(t, "url", "https://"+l.Addr().String(), 0o600)
-	if err := load(t, fmt.Sprintf("version: 1\nreceivers: {ops: {webhook: {urlFile: %q}}}", secret)).Test(ctx, "ops", Sample(planfile.VMFailed)); err == nil {
-		t.Error("accepted without an answer")
+	if err := loadReceivers(t, fmt.Sprintf("version: 1\nreceivers: {ops: {webhook: {urlFile: %q}}}", secret)).Test(ctx, "ops", Sample(planfile.VMFailed)); err == nil {
+		t.Error("the delivery succeeded without a response")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A key that nobody classified could let an operator act as the server.
+// Each key of a plan has a class. Without one, an operator could use the rights of the server.
 func TestEveryKeyIsClassified(t *testing.T) {
 	if missing := Unclassified(); len(missing) > 0 {
 		t.Errorf("keys without a class in authority.go: %v", missing)
@@ -19,42 +19,42 @@ func TestEveryKeyIsClassified(t *testing.T) {
 	seen := map[string]bool{}
 	eachLeaf(reflect.TypeFor[File](), func(field string) { seen[field] = true })
 	if len(seen) < 60 {
-		t.Errorf("only %d keys were found", len(seen))
+		t.Errorf("found %d keys, want at least 60", len(seen))
 	}
 	for field := range classes {
 		if !seen[field] {
-			t.Errorf("%s has a class, and is not a key", field)
+			t.Errorf("%s has a class, but is not a key", field)
 		}
 	}
 }
 
-// The walk over types notices a field that the table lacks, wherever it is.
-func TestAForgottenKeyIsNoticed(t *testing.T) {
+// Unclassified finds a field without a class in any type.
+func TestUnclassifiedFindsKeys(t *testing.T) {
 	for _, field := range []string{"File.Name", "Credentials.File", "Options.KeyFiles", "Network.To", "Window.Zone", "Mapping.Names", "VM.UUID", "Hook.Command"} {
-		was := classes[field]
+		class := classes[field]
 		delete(classes, field)
 		if missing := Unclassified(); !slices.Equal(missing, []string{field}) {
-			t.Errorf("without %s: %v", field, missing)
+			t.Errorf("without the class of %s: got %v", field, missing)
 		}
-		classes[field] = was
+		classes[field] = class
 	}
 }
 
-// A key without a class is refused, too: the table lists what is allowed.
-func TestAForgottenKeyRequiresAdmin(t *testing.T) {
+// A key without a class requires admin.
+func TestUnclassifiedKeyRequiresAdmin(t *testing.T) {
 	f := mustParse(t, "version: 1\nname: p\nsource: {url: esxi://root@h}\nselect: poweredOn\ndefaults: {to: [dir:/srv/vm], expect: x}\n")
 	if keys := f.AdminOnly(); len(keys) > 0 {
-		t.Fatalf("harmless: %v", keys)
+		t.Fatalf("got %v, want no keys that require admin", keys)
 	}
-	was := classes["Options.Expect"]
-	defer func() { classes["Options.Expect"] = was }()
+	class := classes["Options.Expect"]
+	defer func() { classes["Options.Expect"] = class }()
 	delete(classes, "Options.Expect")
 	if keys := f.AdminOnly(); len(keys) != 1 || keys[0].Path != "defaults.expect" || keys[0].Pos.Line != 5 {
 		t.Errorf("got %v", keys)
 	}
 }
 
-// Of the plan that sets every key, these and no others require admin.
+// Only these keys of the plan that sets every key require admin.
 func TestKeysThatRequireAdmin(t *testing.T) {
 	text, err := os.ReadFile("testdata/v1/full.yaml")
 	if err != nil {
@@ -106,12 +106,12 @@ func TestDestinationsThatRequireAdmin(t *testing.T) {
 			continue
 		}
 		if got := d.adminOnlyPart(); (want == "") != (got == "") || !strings.Contains(got, want) {
-			t.Errorf("%s: %q, want %q", text, got, want)
+			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}
 }
 
-// Wherever a plan may have a destination it is found.
+// Destinations and AdminOnly find the destinations in each part of a plan.
 func TestDestinationsAreFoundEverywhere(t *testing.T) {
 	f := mustParse(t, `version: 1
 name: p
@@ -130,14 +130,14 @@ vms:
 	}
 	slices.Sort(folders)
 	if want := []string{"/a", "/b", "/c", "/d"}; !slices.Equal(folders, want) {
-		t.Errorf("folders %v, want %v", folders, want)
+		t.Errorf("got folders %v, want %v", folders, want)
 	}
 	var paths []string
 	for _, k := range f.AdminOnly() {
 		paths = append(paths, k.Path)
 	}
 	if want := []string{"maps.datastores.ssd.1", "vms[0].to[1]", "vms[1].keyFiles", "vms[3].to[0]"}; !slices.Equal(paths, want) {
-		t.Errorf("keys %v, want %v", paths, want)
+		t.Errorf("got keys %v, want %v", paths, want)
 	}
 }
 
@@ -189,10 +189,10 @@ func TestAccessIsReadStrictly(t *testing.T) {
 	} {
 		text := strings.Replace(accessText, change[0], change[1], 1)
 		if text == accessText {
-			t.Errorf("%s: nothing was changed", mistake)
+			t.Errorf("%s: the test text does not change", mistake)
 		}
 		if _, found := ParseAccess([]byte(text)); len(found) == 0 || !strings.Contains(found.Err().Error(), mistake) && !strings.Contains(found[0].Text, mistake) {
-			t.Errorf("%s: found %v", mistake, found)
+			t.Errorf("%s: got findings %v", mistake, found)
 		}
 	}
 }
@@ -216,8 +216,8 @@ func TestAccessFileOfOthersIsRefused(t *testing.T) {
 	}
 }
 
-// planAt is a plan of a source, with more of the keys of the source.
-func planAt(url, source, to string) string {
+// planWithSource returns a plan with the URL and more keys of the source.
+func planWithSource(url, source, to string) string {
 	return "version: 1\nname: p\nsource:\n  url: " + url + "\n" + source + "defaults: {to: [\"" + to + "\"]}\nselect: poweredOn\n"
 }
 
@@ -225,52 +225,52 @@ func TestPermit(t *testing.T) {
 	a := mustAccess(t, accessText)
 	const vc, named = "vcenter://ops@vsphere.local@vc1.example.com", "  credentials: {name: vc1}\n"
 	for _, v := range []struct {
-		what, text string
+		name, text string
 		role       Role
-		kind       fault.Kind // Internal: permitted
-		words      string
+		kind       fault.Kind // kind of the error; Internal if Permit succeeds
+		message    string
 	}{
-		{"its own source", planAt(vc, named, "dir:/srv"), Operate, fault.Internal, ""},
-		{"the same port", planAt(vc+":443", named, "place:rack1?staging=/srv"), Operate, fault.Internal, ""},
-		{"the same fingerprint", planAt(vc, named+"  fingerprint: \""+strings.Repeat("ab", 32)+"\"\n", "dir:/srv"), Operate, fault.Internal, ""},
-		{"another host", planAt("vcenter://ops@vsphere.local@evil.example.com", named, "dir:/srv"), Operate, fault.Denied, "bound to vcenter://ops@vsphere.local@VC1.example.com"},
-		{"another host, by admin", planAt("vcenter://ops@vsphere.local@evil.example.com", named, "dir:/srv"), Admin, fault.Denied, "evil.example.com"},
-		{"another host, here", planAt("vcenter://ops@vsphere.local@evil.example.com", named, "dir:/srv"), Local, fault.Denied, "evil.example.com"},
-		{"another port", planAt(vc+":8443", named, "dir:/srv"), Operate, fault.Denied, "bound to"},
-		{"another user", planAt("vcenter://root@vc1.example.com", named, "dir:/srv"), Operate, fault.Denied, "bound to"},
-		{"another kind", planAt("esxi://ops@vc1.example.com", named, "dir:/srv"), Operate, fault.Denied, "bound to"},
-		{"another fingerprint", planAt(vc, named+"  fingerprint: \""+strings.Repeat("12", 32)+"\"\n", "dir:/srv"), Operate, fault.Conflict, strings.Repeat("12", 32)},
-		{"no credentials", planAt(vc, "", "dir:/srv"), Operate, fault.Denied, "names no credentials"},
-		{"no credentials, by admin", planAt(vc, "", "dir:/srv"), Admin, fault.Denied, "names no credentials"},
-		{"no credentials, here", planAt(vc, "", "dir:/srv"), Local, fault.Internal, ""},
-		{"unknown credential", planAt(vc, "  credentials: {name: vc2}\n", "dir:/srv"), Admin, fault.Denied, "credential \"vc2\" does not exist"},
-		{"unknown credential, here", planAt(vc, "  credentials: {name: vc2}\n", "dir:/srv"), Local, fault.Internal, ""},
-		{"a credential of admins", planAt("esxi://root@esx9", "  credentials: {name: prod}\n", "dir:/srv"), Operate, fault.Denied, "may not use the credential prod"},
-		{"a credential of admins, by admin", planAt("esxi://root@esx9", "  credentials: {name: prod}\n", "dir:/srv"), Admin, fault.Internal, ""},
-		{"a file", planAt(vc, "  credentials: {file: /etc/shadow}\n", "dir:/srv"), Operate, fault.Denied, "source.credentials.file in line 5"},
-		{"a file, by admin", planAt(vc, "  credentials: {file: /etc/shadow}\n", "dir:/srv"), Admin, fault.Internal, ""},
-		{"for SSH", planAt(vc, named+"  ssh: {credentials: {name: hosts}, enable: true}\n", "dir:/srv"), Operate, fault.Internal, ""},
-		{"SSH with a source's", planAt(vc, named+"  ssh: {credentials: {name: vc1}}\n", "dir:/srv"), Operate, fault.Invalid, "bound to a source"},
-		{"a source with SSH's", planAt(vc, "  credentials: {name: hosts}\n", "dir:/srv"), Operate, fault.Invalid, "is for SSH"},
-		{"SSH as another user", planAt(vc, named+"  ssh: {credentials: {name: hosts}, user: other}\n", "dir:/srv"), Admin, fault.Conflict, "sets some of them itself"},
-		{"an unknown place", planAt(vc, named, "place:rack2?staging=/srv"), Operate, fault.Denied, "place \"rack2\" does not exist"},
-		{"a place of admins", planAt(vc, named, "place:kvm?staging=/srv"), Operate, fault.Denied, "may not use the place kvm"},
-		{"a place of admins, by admin", planAt(vc, named, "place:kvm?staging=/srv"), Admin, fault.Internal, ""},
-		{"an address", planAt(vc, named, "libvirt:qemu:///system?staging=/srv"), Operate, fault.Denied, "defaults.to[0] (an address of libvirt"},
-		{"the role view", planAt(vc, named, "dir:/srv"), "view", fault.Denied, "role \"view\""},
-		{"no role", planAt(vc, named, "dir:/srv"), "", fault.Denied, "role \"\""},
+		{"its own source", planWithSource(vc, named, "dir:/srv"), Operate, fault.Internal, ""},
+		{"the same port", planWithSource(vc+":443", named, "place:rack1?staging=/srv"), Operate, fault.Internal, ""},
+		{"the same fingerprint", planWithSource(vc, named+"  fingerprint: \""+strings.Repeat("ab", 32)+"\"\n", "dir:/srv"), Operate, fault.Internal, ""},
+		{"another host", planWithSource("vcenter://ops@vsphere.local@evil.example.com", named, "dir:/srv"), Operate, fault.Denied, "bound to vcenter://ops@vsphere.local@VC1.example.com"},
+		{"another host, by admin", planWithSource("vcenter://ops@vsphere.local@evil.example.com", named, "dir:/srv"), Admin, fault.Denied, "evil.example.com"},
+		{"another host, local", planWithSource("vcenter://ops@vsphere.local@evil.example.com", named, "dir:/srv"), Local, fault.Denied, "evil.example.com"},
+		{"another port", planWithSource(vc+":8443", named, "dir:/srv"), Operate, fault.Denied, "bound to"},
+		{"another user", planWithSource("vcenter://root@vc1.example.com", named, "dir:/srv"), Operate, fault.Denied, "bound to"},
+		{"another kind", planWithSource("esxi://ops@vc1.example.com", named, "dir:/srv"), Operate, fault.Denied, "bound to"},
+		{"another fingerprint", planWithSource(vc, named+"  fingerprint: \""+strings.Repeat("12", 32)+"\"\n", "dir:/srv"), Operate, fault.Conflict, strings.Repeat("12", 32)},
+		{"no credentials", planWithSource(vc, "", "dir:/srv"), Operate, fault.Denied, "names no credentials"},
+		{"no credentials, by admin", planWithSource(vc, "", "dir:/srv"), Admin, fault.Denied, "names no credentials"},
+		{"no credentials, local", planWithSource(vc, "", "dir:/srv"), Local, fault.Internal, ""},
+		{"unknown credential", planWithSource(vc, "  credentials: {name: vc2}\n", "dir:/srv"), Admin, fault.Denied, "credential \"vc2\" does not exist"},
+		{"unknown credential, local", planWithSource(vc, "  credentials: {name: vc2}\n", "dir:/srv"), Local, fault.Internal, ""},
+		{"a credential of admins", planWithSource("esxi://root@esx9", "  credentials: {name: prod}\n", "dir:/srv"), Operate, fault.Denied, "may not use the credential prod"},
+		{"a credential of admins, by admin", planWithSource("esxi://root@esx9", "  credentials: {name: prod}\n", "dir:/srv"), Admin, fault.Internal, ""},
+		{"a file", planWithSource(vc, "  credentials: {file: /etc/shadow}\n", "dir:/srv"), Operate, fault.Denied, "source.credentials.file in line 5"},
+		{"a file, by admin", planWithSource(vc, "  credentials: {file: /etc/shadow}\n", "dir:/srv"), Admin, fault.Internal, ""},
+		{"for SSH", planWithSource(vc, named+"  ssh: {credentials: {name: hosts}, enable: true}\n", "dir:/srv"), Operate, fault.Internal, ""},
+		{"SSH with a source's", planWithSource(vc, named+"  ssh: {credentials: {name: vc1}}\n", "dir:/srv"), Operate, fault.Invalid, "bound to a source"},
+		{"a source with SSH's", planWithSource(vc, "  credentials: {name: hosts}\n", "dir:/srv"), Operate, fault.Invalid, "is for SSH"},
+		{"SSH as another user", planWithSource(vc, named+"  ssh: {credentials: {name: hosts}, user: other}\n", "dir:/srv"), Admin, fault.Conflict, "sets some of them itself"},
+		{"an unknown place", planWithSource(vc, named, "place:rack2?staging=/srv"), Operate, fault.Denied, "place \"rack2\" does not exist"},
+		{"a place of admins", planWithSource(vc, named, "place:kvm?staging=/srv"), Operate, fault.Denied, "may not use the place kvm"},
+		{"a place of admins, by admin", planWithSource(vc, named, "place:kvm?staging=/srv"), Admin, fault.Internal, ""},
+		{"an address", planWithSource(vc, named, "libvirt:qemu:///system?staging=/srv"), Operate, fault.Denied, "defaults.to[0] (an address of libvirt"},
+		{"the role view", planWithSource(vc, named, "dir:/srv"), "view", fault.Denied, "role \"view\""},
+		{"no role", planWithSource(vc, named, "dir:/srv"), "", fault.Denied, "role \"\""},
 	} {
 		err := a.Permit(mustParse(t, v.text), v.role)
 		switch {
 		case v.kind == fault.Internal && err != nil:
-			t.Errorf("%s: %v", v.what, err)
-		case v.kind != fault.Internal && (!fault.Is(err, v.kind) || !strings.Contains(err.Error(), v.words) || fault.HintOf(err) == ""):
-			t.Errorf("%s: %v (%s), want %v with %q", v.what, err, fault.HintOf(err), v.kind, v.words)
+			t.Errorf("%s: %v", v.name, err)
+		case v.kind != fault.Internal && (!fault.Is(err, v.kind) || !strings.Contains(err.Error(), v.message) || fault.HintOf(err) == ""):
+			t.Errorf("%s: got %v (%s), want %v with %q", v.name, err, fault.HintOf(err), v.kind, v.message)
 		}
 	}
 }
 
-func TestPlacesAreExpanded(t *testing.T) {
+func TestNamedPlacesAreExpanded(t *testing.T) {
 	a := mustAccess(t, accessText)
 	for text, want := range map[Destination]Destination{
 		"dir:/srv/vm":                     "dir:/srv/vm",
@@ -279,13 +279,13 @@ func TestPlacesAreExpanded(t *testing.T) {
 		"place:kvm?staging=/st":           "libvirt:qemu:///system?pool=default&staging=%2Fst",
 	} {
 		if got, err := a.Expand(text, Local); got != want || err != nil || got.Folder() != text.Folder() {
-			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
+			t.Errorf("%s: got %s, %v; want %s", text, got, err, want)
 		}
 	}
 }
 
-// Whatever an operator writes after the name of a place, the address and the parameters stay those of the
-// administrator, and the images go to the folder that was checked.
+// An operator cannot change the address or the parameters of a place, or the folder that was checked, by any text after
+// the name of the place.
 func FuzzPlace(f *testing.F) {
 	for _, seed := range []string{
 		"?staging=/srv", "?staging=%2Fsrv%3Fkubeconfig=/x", "?staging=/srv%26token=/x", "?staging=/srv&token=/x", "?staging=/srv%23", "?staging=/srv&staging=/etc",
@@ -311,14 +311,14 @@ func FuzzPlace(f *testing.F) {
 			delete(parameters, stageKey)
 			address, _, _ := strings.Cut(string(place.To), "?")
 			if !reflect.DeepEqual(parameters, want) || got.Folder() != d.Folder() || got.Kind() != KubeVirt && !strings.HasPrefix(string(got), address+"?") || got.Kind() != Destination(place.To).Kind() {
-				t.Errorf("%q is %q with %v", d, got, parameters)
+				t.Errorf("%q expands to %q with parameters %v", d, got, parameters)
 			}
 		}
 	})
 }
 
-// The example in the documentation is an access file.
-func TestTheDocumentedAccessFileIsOne(t *testing.T) {
+// The example in the documentation is a valid access file.
+func TestDocumentedAccessFileIsValid(t *testing.T) {
 	text, err := os.ReadFile("../../docs/server.md")
 	if err != nil {
 		t.Fatal(err)

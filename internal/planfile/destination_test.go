@@ -25,15 +25,15 @@ func TestDestinations(t *testing.T) {
 			continue
 		}
 		if d.Kind() != v.kind || d.Folder() != v.folder || d.Address() != v.address {
-			t.Errorf("%s: kind %q, folder %q, address %q", v.text, d.Kind(), d.Folder(), d.Address())
+			t.Errorf("%s: got kind %q, folder %q, address %q", v.text, d.Kind(), d.Folder(), d.Address())
 		}
 		if again, err := ParseDestination(string(d), LocalDefaults{}); again != d || err != nil {
-			t.Errorf("%s: read again it is %s, %v", d, again, err)
+			t.Errorf("%s: parsed again: got %s, %v", d, again, err)
 		}
 	}
 }
 
-func TestDestinationsThatAreNone(t *testing.T) {
+func TestInvalidDestinationsAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                       "is not a destination",
 		"dir":                                    "is not an absolute path",
@@ -55,12 +55,12 @@ func TestDestinationsThatAreNone(t *testing.T) {
 		"place:?staging=/st":                     "has only a name",
 	} {
 		if d, err := ParseDestination(text, LocalDefaults{}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %q, %v; want %s", text, d, err, want)
+			t.Errorf("%q: got %q, %v; want error %s", text, d, err, want)
 		}
 	}
 }
 
-// What is typed may be relative; what stands behind a question mark is no folder.
+// A relative path is relative to the folder of the user. Parameters are not paths.
 func TestRelativeDestinations(t *testing.T) {
 	here := LocalDefaults{Folder: "/home/op", Staging: "stage"}
 	for text, want := range map[string]string{
@@ -70,12 +70,12 @@ func TestRelativeDestinations(t *testing.T) {
 		"libvirt:qemu:///system": "libvirt:qemu:///system?staging=%2Fhome%2Fop%2Fstage",
 	} {
 		if d, err := ParseDestination(text, here); string(d) != want || err != nil {
-			t.Errorf("%s: %s, %v", text, d, err)
+			t.Errorf("%s: got %s, %v; want %s", text, d, err, want)
 		}
 	}
 	for _, text := range []string{"dir:", "kubevirt:?namespace=vms"} {
 		if d, err := ParseDestination(text, here); err == nil {
-			t.Errorf("%s: %s", text, d)
+			t.Errorf("%s: got %s, want an error", text, d)
 		}
 	}
 }

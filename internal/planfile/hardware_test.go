@@ -32,16 +32,16 @@ func TestHardwareIsRead(t *testing.T) {
 	got := h.Rates(1)
 	for name, rate := range want {
 		if got[name] != rate {
-			t.Errorf("%s: %d, want %d", name, got[name], rate)
+			t.Errorf("%s: got rate %d, want %d", name, got[name], rate)
 		}
 	}
 	if len(got) != len(want) || h.Rates(0.5)["vm:*/rate"] != 60e6 || h.Crowd != 0.001 || h.VMs[0].Hosts != 2 || h.VMs[1].Disks != 1 {
-		t.Errorf("%v of %+v", got, h)
+		t.Errorf("got rates %v of %+v", got, h)
 	}
 }
 
 func TestHardwareIsReadStrictly(t *testing.T) {
-	for text, says := range map[string]string{
+	for text, message := range map[string]string{
 		"":                             "empty",
 		"version: 2":                   "version 2 is not supported",
 		"hosts: {}":                    "version is missing",
@@ -57,11 +57,11 @@ func TestHardwareIsReadStrictly(t *testing.T) {
 	} {
 		h, found := planfile.ParseHardware([]byte(text))
 		if len(found) == 0 {
-			t.Errorf("%q was read as %+v", text, h)
+			t.Errorf("%q: got %+v, want an error", text, h)
 			continue
 		}
-		if told := found[0].Text + " " + found[0].Remedy; !strings.Contains(told, says) {
-			t.Errorf("%q: %s", text, told)
+		if got := found[0].Text + " " + found[0].Remedy; !strings.Contains(got, message) {
+			t.Errorf("%q: got %s, want %s", text, got, message)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func FuzzParseHardware(f *testing.F) {
 		}
 		for name, rate := range h.Rates(1) {
 			if rate <= 0 {
-				t.Errorf("%s: %d of %q", name, rate, text)
+				t.Errorf("rate %s: got %d of %q", name, rate, text)
 			}
 		}
 	})

@@ -11,14 +11,13 @@ import (
 	"github.com/decamp/decamp/internal/inventory/inventorytest"
 )
 
-// TestHostileInventoryInDrafts writes plans of hostile VMs, and reads them with a parser of YAML and as plans.
-// Each VM that can be moved is named in the plan, has only a name is in it.
+// A draft of VMs with hostile names is valid YAML and a valid plan. It contains exactly the VMs that can be migrated.
 func TestHostileInventoryInDrafts(t *testing.T) {
-	const together = 20 // VMs of a plan
+	const vmsPerPlan = 20
 	r := inventorytest.New(8)
-	for range inventorytest.Runs / together {
+	for range inventorytest.Runs / vmsPerPlan {
 		d := &Draft{Name: "wave-1", URL: "vcenter://a@b.local@vc1", To: []string{"dir:/srv/" + inventorytest.Line(r)}, Mode: Cold, PowerOff: NeverOff, Select: inventorytest.Text(r)}
-		vms := make([]inventory.VM, together)
+		vms := make([]inventory.VM, vmsPerPlan)
 		for i := range vms {
 			vms[i] = *inventorytest.VM(r)
 			vms[i].RemoveInvalid()
@@ -44,17 +43,17 @@ func TestHostileInventoryInDrafts(t *testing.T) {
 		}
 		movable, _ := d.splitVMs()
 		if len(plain.VMs) != len(movable) || len(plain.Defaults.To) != 1 || plain.Defaults.To[0] != d.To[0] {
-			t.Fatalf("%d VMs, want %d; to %q, want %q in:\n%s", len(plain.VMs), len(movable), plain.Defaults.To, d.To, &out)
+			t.Fatalf("got %d VMs, want %d; destinations %q, want %q in:\n%s", len(plain.VMs), len(movable), plain.Defaults.To, d.To, &out)
 		}
 		for i, c := range movable {
 			if got, want := plain.VMs[i]["vm"], planNameOf(c.VM, names); got != want {
-				t.Fatalf("VM %q, want %q in:\n%s", got, want, &out)
+				t.Fatalf("got VM %q, want %q in:\n%s", got, want, &out)
 			}
 			if got := plain.VMs[i]["uuid"]; got != c.VM.UUID {
-				t.Fatalf("UUID %q, want %q", got, c.VM.UUID)
+				t.Fatalf("got UUID %q, want %q", got, c.VM.UUID)
 			}
 			if found, err := names.Find(plain.VMs[i]["vm"]); err != nil || found != c.VM {
-				t.Fatalf("%q does not lead back to the VM: %v", plain.VMs[i]["vm"], err)
+				t.Fatalf("name %q does not find the VM: %v", plain.VMs[i]["vm"], err)
 			}
 		}
 		if _, findings := Parse(out.Bytes()); findings.Err() != nil {

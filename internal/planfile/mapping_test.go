@@ -30,15 +30,15 @@ var someMapping = namemap.Map{
 	Names:    map[string]string{"db01": "database", "prod-*": "*"},
 }
 
-// A file of --map and the maps of a plan are read by one reader, and come to the same.
-func TestMapIsReadAlikeInFileAndPlan(t *testing.T) {
+// A file for --map and the maps of a plan have the same format.
+func TestMapInFileAndPlan(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "map.yaml")
 	if err := os.WriteFile(path, []byte(someMap), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	got, err := planfile.LoadMap(path)
 	if err != nil || !reflect.DeepEqual(got, someMapping) {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("got map %+v, %v", got, err)
 	}
 	plan := "version: 1\nname: p\nsource: {url: esxi://root@h}\ndefaults: {to: [dir:/x]}\nvms: [{vm: a}]\nmaps:\n"
 	for line := range strings.Lines(strings.TrimPrefix(someMap, "version: 1\n")) {
@@ -46,11 +46,11 @@ func TestMapIsReadAlikeInFileAndPlan(t *testing.T) {
 	}
 	f, found := planfile.Parse([]byte(plan))
 	if len(found) > 0 || !reflect.DeepEqual(f.Maps.Value(), someMapping) {
-		t.Errorf("%v, %+v", found, f)
+		t.Errorf("got findings %v, plan %+v", found, f)
 	}
 }
 
-func TestMapMistakesAreToldWithTheirLine(t *testing.T) {
+func TestMapErrorsHaveLineNumbers(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                            "the map is empty",
 		"# nothing\n":                                 "empty",
@@ -73,16 +73,16 @@ func TestMapMistakesAreToldWithTheirLine(t *testing.T) {
 	} {
 		_, found := planfile.ParseMap([]byte(text))
 		if len(found) == 0 {
-			t.Errorf("%q is taken", text)
+			t.Errorf("%q is accepted", text)
 			continue
 		}
-		if told := fmt.Sprintf("%d: %s %s", found[0].Line, found[0].Text, found[0].Remedy); !strings.Contains(told, want) {
-			t.Errorf("%q: %s; want %s", text, told, want)
+		if got := fmt.Sprintf("%d: %s %s", found[0].Line, found[0].Text, found[0].Remedy); !strings.Contains(got, want) {
+			t.Errorf("%q: got %s, want %s", text, got, want)
 		}
 	}
 }
 
-func TestMapThatCannotBeRead(t *testing.T) {
+func TestUnreadableMapFiles(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := planfile.LoadMap(filepath.Join(dir, "none.yaml")); !fault.Is(err, fault.NotFound) {
 		t.Errorf("no file: %v", err)
@@ -93,7 +93,7 @@ func TestMapThatCannotBeRead(t *testing.T) {
 	}
 	_, err := planfile.LoadMap(path)
 	if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "map.yaml:2: ") || !strings.Contains(err.Error(), "1 more mistake") {
-		t.Errorf("mistakes: %v", err)
+		t.Errorf("a map with two mistakes: %v", err)
 	}
 	huge := filepath.Join(dir, "huge.yaml")
 	f, err := os.Create(huge)
@@ -119,7 +119,7 @@ func FuzzParseMap(f *testing.F) {
 		}
 		m := file.Value()
 		if m.Name(name) == "" && name != "" && !namemap.Has(m.Names, name) {
-			t.Errorf("%q: no name by %q", name, text)
+			t.Errorf("%q: got an empty name by %q", name, text)
 		}
 		for from, n := range m.Networks {
 			if n.To == "" || n.VLAN < 0 || n.VLAN > 4094 || from == "" {

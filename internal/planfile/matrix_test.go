@@ -32,12 +32,12 @@ func TestMatrixIsRead(t *testing.T) {
 	}
 	if len(m.Disks) != 2 || m.Disks[1].VMs[1] != "bench-ssd2" || m.To[0].Folders[1].Folder() != "/srv/nvme2" || !m.Ends || m.NFC.Handles != 4 ||
 		m.Links[1].MTU != 9000 || m.Links[1].Prepare[5] != "9000" || m.Streams[1] != 8 || m.Computed != (planfile.Computed{Size: 1 << 30, Fill: 0.5, Seed: 1}) {
-		t.Errorf("%+v", m)
+		t.Errorf("got matrix %+v", m)
 	}
 }
 
 func TestMatrixIsReadStrictly(t *testing.T) {
-	for _, c := range []struct{ old, new, says string }{
+	for _, c := range []struct{ old, new, message string }{
 		{someMatrix, "", "empty"},
 		{"version: 1", "version: 2", "version 2 is not supported"},
 		{"streams:", "stream:", "did you mean streams?"},
@@ -59,11 +59,11 @@ func TestMatrixIsReadStrictly(t *testing.T) {
 	} {
 		m, found := planfile.ParseMatrix([]byte(strings.Replace(someMatrix, c.old, c.new, 1)))
 		if len(found) == 0 {
-			t.Errorf("%s was read as %+v", c.new, m)
+			t.Errorf("%s: got %+v, want an error", c.new, m)
 			continue
 		}
-		if told := found[0].String() + " " + found[0].Remedy; !strings.Contains(told, c.says) || strings.Contains(told, "sesame") {
-			t.Errorf("%s: %s", c.new, told)
+		if got := found[0].String() + " " + found[0].Remedy; !strings.Contains(got, c.message) || strings.Contains(got, "sesame") {
+			t.Errorf("%s: got %s, want %s", c.new, got, c.message)
 		}
 	}
 }
@@ -76,13 +76,13 @@ func FuzzParseMatrix(f *testing.F) {
 			return
 		}
 		if len(m.Disks) == 0 || len(m.To) == 0 || len(m.Links) == 0 || len(m.Transports) == 0 || len(m.Exports) == 0 {
-			t.Errorf("%+v of %q", m, text)
+			t.Errorf("got matrix %+v of %q", m, text)
 		}
 	})
 }
 
-// The example of the documentation is one.
-func TestMatrixOfTheDocsIsRead(t *testing.T) {
+// The example in the documentation is a valid matrix.
+func TestDocumentedMatrixIsValid(t *testing.T) {
 	page, err := os.ReadFile("../../docs/benchmarking.md")
 	if err != nil {
 		t.Fatal(err)
@@ -90,10 +90,10 @@ func TestMatrixOfTheDocsIsRead(t *testing.T) {
 	_, text, ok := strings.Cut(string(page), "```yaml\n")
 	text, _, closed := strings.Cut(text, "```\n")
 	if !ok || !closed {
-		t.Fatal("there is no example")
+		t.Fatal("docs/benchmarking.md has no example")
 	}
 	m, found := planfile.ParseMatrix([]byte(text))
 	if len(found) > 0 || len(m.Transports) != 4 || len(m.To[2].NFS) != 1 {
-		t.Errorf("%v of %+v", found, m)
+		t.Errorf("got findings %v, matrix %+v", found, m)
 	}
 }

@@ -27,10 +27,10 @@ receivers:
 		t.Fatal(found)
 	}
 	if ops := n.Receivers["ops"]; ops.Webhook.URL != "https://ops.example.com/decamp" || len(ops.Events) != 2 || ops.Plans[0] != "wave-*" || ops.GiveUpAfter == 0 {
-		t.Errorf("%+v", ops)
+		t.Errorf("got receiver %+v", ops)
 	}
 	if team := n.Receivers["team"]; team.Email.User != "decamp" || len(team.Email.To) != 2 || team.Subject == "" {
-		t.Errorf("%+v", team)
+		t.Errorf("got receiver %+v", team)
 	}
 }
 
@@ -62,15 +62,15 @@ func TestMistakesOfNotificationFiles(t *testing.T) {
 	} {
 		_, found := ParseNotify([]byte("version: 1\nreceivers:\n  ops:\n    " + c.receiver + "\n"))
 		if len(found) == 0 || found[0].Line != c.line || !strings.Contains(found[0].Text, c.want) || !strings.Contains(found[0].Remedy, c.remedy) {
-			t.Errorf("%s: %+v", name, found)
+			t.Errorf("%s: got findings %+v", name, found)
 		}
 	}
 }
 
-func TestNotificationFilesThatOthersMayWriteAreRefused(t *testing.T) {
+func TestWritableNotificationFileIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), NotifyFile)
 	if _, err := LoadNotify(path); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
-		t.Errorf("missing: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("version: 1\nreceivers: {ops: {command: {run: [/bin/true]}}}\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -82,6 +82,6 @@ func TestNotificationFilesThatOthersMayWriteAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := LoadNotify(path); !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "chmod go-w") {
-		t.Errorf("writable by others: %v", err)
+		t.Errorf("a file that other users may write: %v", err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// large is a plan of ten thousand VMs, each with keys of its own, and their inventory.
-func large() (text []byte, vms []inventory.VM) {
+// largePlan returns a plan of ten thousand VMs, each with its own keys, and their inventory.
+func largePlan() (text []byte, vms []inventory.VM) {
 	var b strings.Builder
 	b.WriteString(head + "defaults: {to: [dir:/srv/vm]}\nselect: name ~ *\nvms:\n")
 	for i := range 10_000 {
@@ -20,16 +20,16 @@ func large() (text []byte, vms []inventory.VM) {
 	return []byte(b.String()), vms
 }
 
-func TestTenThousandVMsAreNotTooMany(t *testing.T) {
-	text, vms := large()
+func TestPlanOfTenThousandVMs(t *testing.T) {
+	text, vms := largePlan()
 	f := mustParse(t, string(text))
 	if moves, found := f.Resolve(vms, esx.NewIndex(vms)); len(moves) != 10_000 || len(found) > 0 {
-		t.Errorf("%d moves, found %v", len(moves), found)
+		t.Errorf("got %d moves, findings %v", len(moves), found)
 	}
 }
 
 func BenchmarkParse(b *testing.B) {
-	text, _ := large()
+	text, _ := largePlan()
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
@@ -40,7 +40,7 @@ func BenchmarkParse(b *testing.B) {
 }
 
 func BenchmarkResolve(b *testing.B) {
-	text, vms := large()
+	text, vms := largePlan()
 	f, found := Parse(text)
 	if len(found) > 0 {
 		b.Fatal(found)

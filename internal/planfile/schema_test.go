@@ -18,8 +18,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// compiled is the schema as another program reads it: one that knows nothing of our types.
-func compiled(t testing.TB) *jsonschema.Schema {
+// compileSchema compiles the schema with a JSON Schema library.
+func compileSchema(t testing.TB) *jsonschema.Schema {
 	t.Helper()
 	text, err := Schema()
 	if err != nil {
@@ -33,27 +33,27 @@ func compiled(t testing.TB) *jsonschema.Schema {
 	if err := c.AddResource(SchemaID, doc); err != nil {
 		t.Fatal(err)
 	}
-	s, err := c.Compile(SchemaID) // which holds it against the meta-schema of 2020-12
+	s, err := c.Compile(SchemaID) // also validates the schema against the meta-schema of 2020-12
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// plain is a document as an editor's YAML 1.2 parser has it: without timestamps.
-func plain(t testing.TB, n *yaml.Node) any {
+// plainValue converts a YAML node as a YAML 1.2 parser of an editor does: without timestamps.
+func plainValue(t testing.TB, n *yaml.Node) any {
 	t.Helper()
 	switch n.Kind {
 	case yaml.MappingNode:
 		m := map[string]any{}
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			m[n.Content[i].Value] = plain(t, n.Content[i+1])
+			m[n.Content[i].Value] = plainValue(t, n.Content[i+1])
 		}
 		return m
 	case yaml.SequenceNode:
 		list := []any{}
 		for _, item := range n.Content {
-			list = append(list, plain(t, item))
+			list = append(list, plainValue(t, item))
 		}
 		return list
 	}
@@ -69,39 +69,40 @@ func plain(t testing.TB, n *yaml.Node) any {
 	return n.Value
 }
 
-func accepts(t testing.TB, s *jsonschema.Schema, text string) error {
+// validateText validates a plan against the schema.
+func validateText(t testing.TB, s *jsonschema.Schema, text string) error {
 	t.Helper()
 	root, err := readDocument([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Validate(plain(t, root))
+	return s.Validate(plainValue(t, root))
 }
 
-// The schema takes every plan that decamp takes.
-func TestSchemaTakesWhatIsTaken(t *testing.T) {
-	s := compiled(t)
+// The schema accepts every plan that decamp accepts.
+func TestSchemaAcceptsValidPlans(t *testing.T) {
+	s := compileSchema(t)
 	files, _ := filepath.Glob("testdata/v*/*.yaml")
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := accepts(t, s, string(text)); err != nil {
+		if err := validateText(t, s, string(text)); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
 	plans := documentedPlans(t)
 	if len(files) < 3 || len(plans) < 1 {
-		t.Errorf("%d plans in testdata, %d in the documentation", len(files), len(plans))
+		t.Errorf("found %d plans in testdata, %d in the documentation", len(files), len(plans))
 	}
 	for place, text := range plans {
-		if err := accepts(t, s, text); err != nil {
+		if err := validateText(t, s, text); err != nil {
 			t.Errorf("%s: %v", place, err)
 		}
 		mustParse(t, text)
-		if err := accepts(t, s, text+"\nbogus: 1\n"); err == nil {
-			t.Errorf("%s: a key that does not exist is accepted", place)
+		if err := validateText(t, s, text+"\nbogus: 1\n"); err == nil {
+			t.Errorf("%s: the schema accepts an unknown key", place)
 		}
 	}
 }
@@ -133,20 +134,19 @@ var (
 	isPlan    = regexp.MustCompile(`(?m)^(select|vms):`)
 )
 
-// elsewhere are keys that cannot stand beside others of the plan that says all: they are two
-// ways to say one thing, and it says each of them once.
-var elsewhere = []string{"source.credentials.name", "source.ssh.credentials.file"}
+// excludedKeys contains the keys that exclude other keys of the plan that sets every key.
+var excludedKeys = []string{"source.credentials.name", "source.ssh.credentials.file"}
 
-// Every key is in the plan that is kept, so that the tests around are about all of it.
-func TestOnePlanSaysEveryKey(t *testing.T) {
+// The plan in testdata sets every key, so that the other tests cover all keys.
+func TestFullPlanSetsEveryKey(t *testing.T) {
 	text, err := os.ReadFile("testdata/v1/full.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := mustParse(t, string(text))
 	for _, path := range allKeys(reflect.TypeFor[File](), "") {
-		if _, ok := f.positions[path]; !ok && !slices.Contains(elsewhere, path) && !strings.HasPrefix(path, "vms[0].") { // a VM's are those of the defaults
-			t.Errorf("%s is in no plan", path)
+		if _, ok := f.positions[path]; !ok && !slices.Contains(excludedKeys, path) && !strings.HasPrefix(path, "vms[0].") { // the defaults have the keys of a VM
+			t.Errorf("testdata/v1/full.yaml does not set %s", path)
 		}
 	}
 }
@@ -167,13 +167,12 @@ func allKeys(t reflect.Type, path string) []string {
 	return paths
 }
 
-// What is wrong in one value, decamp and the schema both refuse: at every key there is, a
-// value of another type, nothing, and a key that does not exist.
-func TestSchemaRefusesWhatIsRefused(t *testing.T) {
+// decamp and the schema refuse the same plans: at each key, a value of another type, no value, and an unknown key.
+func TestSchemaRefusesInvalidPlans(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	s := compiled(t)
+	s := compileSchema(t)
 	text, err := os.ReadFile("testdata/v1/full.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -185,20 +184,20 @@ func TestSchemaRefusesWhatIsRefused(t *testing.T) {
 	tried := 0
 	var each func(n *yaml.Node)
 	each = func(n *yaml.Node) {
-		was := *n
-		for _, broken := range breakages(&was) {
+		original := *n
+		for _, broken := range brokenNodes(&original) {
 			*n = *broken
 			mutated, err := yaml.Marshal(&doc)
 			if err != nil {
 				t.Fatal(err)
 			}
 			_, found := decodeFile(mutated)
-			if err := accepts(t, s, string(mutated)); (err == nil) != (len(found) == 0) && !beyond(found) {
-				t.Errorf("line %d, %q: decamp says %v, the schema says %v", was.Line, broken.Value, found, err)
+			if err := validateText(t, s, string(mutated)); (err == nil) != (len(found) == 0) && !beyondSchema(found) {
+				t.Errorf("line %d, %q: decamp returns %v, the schema %v", original.Line, broken.Value, found, err)
 			}
 			tried++
 		}
-		*n = was
+		*n = original
 		for i, child := range n.Content {
 			if n.Kind != yaml.MappingNode || i%2 == 1 {
 				each(child)
@@ -207,17 +206,17 @@ func TestSchemaRefusesWhatIsRefused(t *testing.T) {
 	}
 	each(doc.Content[0])
 	if tried < 300 {
-		t.Errorf("only %d were tried", tried)
+		t.Errorf("tried %d plans, want at least 300", tried)
 	}
 }
 
-// beyond reports what no schema can tell: the names of zones, and the language of selections.
-func beyond(found Findings) bool {
+// beyondSchema reports whether a finding is about time zones or selections, which a schema cannot check.
+func beyondSchema(found Findings) bool {
 	return len(found) == 1 && (strings.Contains(found[0].Text, "time zone") || strings.Contains(found[0].Text, "not a field of VMs"))
 }
 
-// breakages are nodes that may not stand where n stands. Some may: then both must take them.
-func breakages(n *yaml.Node) []*yaml.Node {
+// brokenNodes returns nodes to replace n. Most are invalid there. Both decamp and the schema must accept the others.
+func brokenNodes(n *yaml.Node) []*yaml.Node {
 	scalar := func(tag, value string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value} }
 	broken := []*yaml.Node{
 		scalar("!!null", "null"), scalar("!!bool", "true"), scalar("!!int", "-7"), scalar("!!int", "3"), scalar("!!int", "70000"), scalar("!!float", "1.5"),
@@ -228,7 +227,7 @@ func breakages(n *yaml.Node) []*yaml.Node {
 		more := *n
 		more.Content = append(append([]*yaml.Node{}, n.Content...), scalar("!!str", "bogus"), scalar("!!int", "1"))
 		broken = append(broken, &more)
-		for i := 0; i < len(n.Content); i += 2 { // without one of its keys
+		for i := 0; i < len(n.Content); i += 2 { // the mapping without one key
 			less := *n
 			less.Content = append(append([]*yaml.Node{}, n.Content[:i]...), n.Content[i+2:]...)
 			broken = append(broken, &less)
@@ -237,8 +236,8 @@ func breakages(n *yaml.Node) []*yaml.Node {
 	return broken
 }
 
-// The example in the documentation is a plan.
-func TestTheDocumentedPlanIsOne(t *testing.T) {
+// The example in the documentation is a valid plan.
+func TestDocumentedPlanIsValid(t *testing.T) {
 	text, err := os.ReadFile("../../docs/plan-files.md")
 	if err != nil {
 		t.Fatal(err)
@@ -274,7 +273,7 @@ func TestShortTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := formatDefault(reflect.ValueOf(d)); got != want {
-			t.Errorf("%s is written %s, want %s", in, got, want)
+			t.Errorf("formatDefault(%s) = %s, want %s", in, got, want)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// clean removes the environment that changes how URLs are read.
-func clean(t *testing.T) {
+// unsetPostgresEnv unsets the environment variables that affect the parsing of URLs.
+func unsetPostgresEnv(t *testing.T) {
 	for _, name := range []string{"PGHOST", "PGPORT", "PGSSLMODE", "PGSSLROOTCERT", "PGSERVICE", "PGSERVICEFILE", "PGSSLNEGOTIATION", "PGSSLSNI"} {
 		t.Setenv(name, "")
 		must(t, os.Unsetenv(name))
@@ -27,7 +27,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// The parsed configuration is judged, so it does not matter where a mode or a host comes from.
+// Check uses the parsed configuration, so that the source of a mode or a host makes no difference.
 func TestUnverifiedDatabaseIsRefused(t *testing.T) {
 	service := filepath.Join(t.TempDir(), "services")
 	must(t, os.WriteFile(service, []byte("[weak]\nhost=db.example.com\nsslmode=require\n[local]\nhost=/run/postgresql\n"), 0o600))
@@ -49,7 +49,7 @@ func TestUnverifiedDatabaseIsRefused(t *testing.T) {
 		{url: "postgres://u@db.example.com/d?sslmode=verify-full&sslmode=require"},
 		{url: "postgres://u@db.example.com/d?ssl=true"}, // means sslmode=require
 		{url: "postgres://u@db.example.com/d?sslnegotiation=direct&sslmode=require"},
-		{url: "postgres://u@db.example.com/d#sslmode=disable", accepts: true}, // a name of a database; becomes verify-full
+		{url: "postgres://u@db.example.com/d#sslmode=disable", accepts: true}, // part of the database name; becomes verify-full
 		{url: "postgres://u@db.example.com/d", env: map[string]string{"PGSSLMODE": "require"}},
 		{url: "postgres://u@db.example.com/d", env: map[string]string{"PGSSLMODE": "verify-full"}, accepts: true},
 		{url: "postgres://u@db.example.com/d?sslmode=verify-full", env: map[string]string{"PGSSLMODE": "disable"}, accepts: true},
@@ -77,7 +77,7 @@ func TestUnverifiedDatabaseIsRefused(t *testing.T) {
 		{url: "postgres:///d?service=local&servicefile=" + service, accepts: true},
 	} {
 		t.Run(strings.NewReplacer("/", "_", "?", " ").Replace(c.url), func(t *testing.T) {
-			clean(t)
+			unsetPostgresEnv(t)
 			for name, value := range c.env {
 				t.Setenv(name, value)
 			}
@@ -88,15 +88,15 @@ func TestUnverifiedDatabaseIsRefused(t *testing.T) {
 			case c.accepts && err != nil:
 				t.Errorf("refused: %v", err)
 			case !c.accepts && (!fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "verify-full") || !strings.Contains(fault.HintOf(err), "--insecure-database")):
-				t.Errorf("error %v (remedy %q), want Denied with the remedy", err, fault.HintOf(err))
+				t.Errorf("error %v (hint %q), want Denied with the hint", err, fault.HintOf(err))
 			}
 		})
 	}
 }
 
-// A host on this machine keeps what the URL says, and a broken URL stays as it is.
-func TestModeIsAddedWhereItIsNeeded(t *testing.T) {
-	clean(t)
+// WithMode does not change the URL of a host on this machine, or an invalid URL.
+func TestModeIsAddedIfItIsNeeded(t *testing.T) {
+	unsetPostgresEnv(t)
 	for url, want := range map[string]string{
 		"postgres://u@db/d":                   "postgres://u@db/d?sslmode=verify-full",
 		"postgres://u@db/d?connect_timeout=3": "postgres://u@db/d?sslmode=verify-full&connect_timeout=3",

@@ -10,7 +10,7 @@ import (
 
 var codeInSource = regexp.MustCompile(`(?:ErrorFinding|NoteFinding)\("([a-z-]+)"|each\(ctx, hosts, of, "([a-z-]+)"`)
 
-// Codes are what scripts look at: each that is told is documented.
+// Scripts depend on the codes of findings, so each code must be documented.
 func TestEveryCodeIsDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/plan-files.md")
 	if err != nil {
@@ -33,12 +33,12 @@ func TestEveryCodeIsDocumented(t *testing.T) {
 			for _, m := range codeInSource.FindAllStringSubmatch(string(text), -1) {
 				codes++
 				if code := m[1] + m[2]; !strings.Contains(string(doc), "`"+code+"`") {
-					t.Errorf("docs/plan-files.md does not say what %s is", code)
+					t.Errorf("docs/plan-files.md does not document %s", code)
 				}
 			}
 		}
 	}
 	if codes < 20 {
-		t.Errorf("only %d codes were found: is the source being read right?", codes)
+		t.Errorf("only %d codes were found in the source, want 20 or more", codes)
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/decamp/decamp/test/pty"
 )
 
-// someRun is a run in which everything happens that people are told about.
-func someRun() []journal.Event {
+// sampleRun returns the events of a run, with every kind of event that is displayed.
+func sampleRun() []journal.Event {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	tick := func(d time.Duration) time.Time { at = at.Add(d); return at }
 	moved := func(step string, after time.Duration, done, rate int64) journal.Event {
@@ -57,7 +57,7 @@ func someRun() []journal.Event {
 func TestProgressAsLines(t *testing.T) {
 	var out bytes.Buffer
 	l := &lines{w: &out, last: map[diskOf]time.Time{}}
-	for _, e := range someRun() {
+	for _, e := range sampleRun() {
 		l.HandleEvent(e)
 	}
 	l.Close()
@@ -70,7 +70,7 @@ func TestProgressAsLines(t *testing.T) {
 	}
 }
 
-func TestEstimateReportsWhetherTheBootCounts(t *testing.T) {
+func TestEstimateTextStatesBootTime(t *testing.T) {
 	o := journal.OutageEstimate{Dirty: 3e6, Delta: 212 << 20, Outage: 41 * time.Second}
 	if got, want := estimateText(o), "212 MiB changed since the last round, 3.0 MB/s; outage with a cutover now: 41s (boot not included)"; got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -84,7 +84,7 @@ func TestEstimateReportsWhetherTheBootCounts(t *testing.T) {
 func TestProgressAsJSON(t *testing.T) {
 	var out bytes.Buffer
 	p := New(printTo(&out), nil)
-	for _, e := range someRun() {
+	for _, e := range sampleRun() {
 		p.HandleEvent(e)
 	}
 	p.Close()
@@ -97,12 +97,12 @@ func TestProgressAsJSON(t *testing.T) {
 		kinds[o.Event.Kind]++
 	}
 	if kinds[journal.StepStarted] != 3 || kinds[journal.Progressed] != 3 || kinds[journal.RunDone] != 1 {
-		t.Errorf("printed %v: want 3 steps, progress at most once a second, the end", kinds)
+		t.Errorf("printed %v, want 3 steps, at most one progress event per second, and the end", kinds)
 	}
 }
 
-// unread is an output that nobody reads until the test does.
-type unread struct {
+// unreadOutput is an output that no one reads before the test does.
+type unreadOutput struct {
 	*io.PipeReader
 	lines *bufio.Scanner
 }
@@ -112,11 +112,11 @@ func printTo(w io.Writer) Output {
 	return Output{Print: json.NewEncoder(w).Encode, Warn: func(string, ...any) {}}
 }
 
-// newUnread returns an output that is not read, and the end that writes to it.
-func newUnread(t *testing.T) (unread, *io.PipeWriter) {
+// newUnreadOutput returns an output that is not read, and its writer.
+func newUnreadOutput(t *testing.T) (unreadOutput, *io.PipeWriter) {
 	in, out := io.Pipe()
 	t.Cleanup(func() { in.Close() })
-	return unread{in, bufio.NewScanner(in)}, out
+	return unreadOutput{in, bufio.NewScanner(in)}, out
 }
 
 // newScreen returns a screen without a terminal, and its text.
@@ -136,26 +136,26 @@ func newScreen(t *testing.T) (*terminal.Screen, func() string) {
 	}
 }
 
-// inTime calls f, and fails if it does not return.
-func inTime(t *testing.T, what string, f func()) {
+// callWithTimeout calls f, and fails the test if f does not return within a minute.
+func callWithTimeout(t *testing.T, name string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() { defer close(done); f() }()
 	select {
 	case <-done:
 	case <-time.After(time.Minute):
-		t.Fatalf("%s does not return", what)
+		t.Fatalf("%s does not return", name)
 	}
 }
 
-// A run does not wait for an output that is not read. When it is read, progress may be missing, and nothing
-// else is.
+// A run does not wait for an output that is not read. When the output is read, only progress events may be
+// missing.
 func TestEventsDoNotWaitForTheirReader(t *testing.T) {
-	u, out := newUnread(t)
+	u, out := newUnreadOutput(t)
 	p := New(printTo(out), nil)
-	const steps, each = 500, 20 // ten thousand events of progress
+	const steps, each = 500, 20 // ten thousand progress events
 	now := time.Unix(1_800_000_000, 0)
-	inTime(t, "HandleEvent", func() {
+	callWithTimeout(t, "HandleEvent", func() {
 		for i := range steps {
 			p.HandleEvent(journal.Event{Time: now, Run: "r", Kind: journal.StepStarted, Step: fmt.Sprint(i)})
 			for range each {
@@ -185,16 +185,16 @@ func TestEventsDoNotWaitForTheirReader(t *testing.T) {
 		}
 	}
 	if next != steps || progressed == 0 || progressed > eventqueue.MaxQueued {
-		t.Errorf("%d of %d steps, %d events of progress", next, steps, progressed)
+		t.Errorf("%d of %d steps, %d progress events", next, steps, progressed)
 	}
 }
 
-// More events than the queue has room for are counted, in the place where they are missing.
+// Events that do not fit into the queue are counted, and the count is printed in their place.
 func TestLostEventsAreCounted(t *testing.T) {
-	u, out := newUnread(t)
+	u, out := newUnreadOutput(t)
 	p := New(printTo(out), nil)
 	const lost = 10
-	inTime(t, "HandleEvent", func() {
+	callWithTimeout(t, "HandleEvent", func() {
 		for range eventqueue.MaxQueued + lost {
 			p.HandleEvent(journal.Event{Run: "r", Kind: journal.StepStarted})
 		}
@@ -208,7 +208,7 @@ func TestLostEventsAreCounted(t *testing.T) {
 			t.Fatalf("line %d: %s, %v", n, u.lines.Text(), u.lines.Err())
 		}
 	}
-	inTime(t, "close", p.Close)
+	callWithTimeout(t, "close", p.Close)
 }
 
 // Messages that follow an event are printed after it.
@@ -228,10 +228,10 @@ func TestProgressAsBars(t *testing.T) {
 	p := pty.New(t)
 	s := terminal.NewScreen(p.Open())
 	if !s.IsTerminal() {
-		t.Fatal("a pseudo terminal is no terminal")
+		t.Fatal("a pseudo-terminal is not detected as a terminal")
 	}
 	b := newBars(s, nil)
-	for _, e := range someRun()[:9] {
+	for _, e := range sampleRun()[:9] {
 		b.HandleEvent(e)
 	}
 	p.Sees("62 %")
@@ -241,7 +241,7 @@ func TestProgressAsBars(t *testing.T) {
 			t.Errorf("no %q in:\n%s", w, p.Seen())
 		}
 	}
-	for _, e := range someRun()[9:] {
+	for _, e := range sampleRun()[9:] {
 		b.HandleEvent(e)
 	}
 	b.Close()
@@ -265,7 +265,7 @@ func TestPipelineShowsTheStep(t *testing.T) {
 	}
 }
 
-func TestScreenGoesBackToItsFile(t *testing.T) {
+func TestScreenRedirectIsReversible(t *testing.T) {
 	screen, text := newScreen(t)
 	var above bytes.Buffer
 	screen.Redirect(&above)

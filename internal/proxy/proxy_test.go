@@ -19,18 +19,18 @@ import (
 	"github.com/decamp/decamp/internal/proxy/proxytest"
 )
 
-// place is a server behind a proxy, with the name far.test.
-type place struct {
+// proxiedServer is an HTTPS server that is reachable as example.com through a proxy.
+type proxiedServer struct {
 	proxy *proxytest.Proxy
 	roots *x509.CertPool
 }
 
-// newPlace starts a server with TLS and a proxy to it. The proxy is selected for all connections.
-func newPlace(t *testing.T, login string) *place {
+// newProxiedServer starts an HTTPS server and a proxy to it, and selects the proxy for all connections.
+func newProxiedServer(t *testing.T, login string) *proxiedServer {
 	t.Helper()
 	web := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "far") }))
 	t.Cleanup(web.Close)
-	p := &place{proxytest.Start(t, map[string]string{"example.com:443": web.Listener.Addr().String()}), x509.NewCertPool()}
+	p := &proxiedServer{proxytest.Start(t, map[string]string{"example.com:443": web.Listener.Addr().String()}), x509.NewCertPool()}
 	p.roots.AddCert(web.Certificate())
 	selectProxy(t, p.proxy.URL, login)
 	return p
@@ -51,8 +51,8 @@ func selectProxy(t *testing.T, address, login string) {
 	t.Cleanup(func() { fromEnvironment = before })
 }
 
-// byDial and byClient request a page of example.com, with Dial and with Wrap.
-func (p *place) byDial(ctx context.Context) (string, error) {
+// byDial requests a page of example.com with Dial.
+func (p *proxiedServer) byDial(ctx context.Context) (string, error) {
 	conn, err := Dial(ctx, &net.Dialer{Timeout: time.Minute}, "example.com:443")
 	if err != nil {
 		return "", err
@@ -66,7 +66,8 @@ func (p *place) byDial(ctx context.Context) (string, error) {
 	return string(text), err
 }
 
-func (p *place) byClient(ctx context.Context) (string, error) {
+// byClient requests a page of example.com with Wrap.
+func (p *proxiedServer) byClient(ctx context.Context) (string, error) {
 	web := http.Client{Transport: Wrap(&http.Transport{TLSClientConfig: &tls.Config{RootCAs: p.roots}})}
 	defer web.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://example.com/", nil)
@@ -82,29 +83,29 @@ func (p *place) byClient(ctx context.Context) (string, error) {
 	return string(text), err
 }
 
-// each calls f for both ways to use a proxy.
-func (p *place) each(t *testing.T, f func(t *testing.T, get func(context.Context) (string, error))) {
+// forEachWay calls f for both ways to use a proxy.
+func (p *proxiedServer) forEachWay(t *testing.T, f func(t *testing.T, get func(context.Context) (string, error))) {
 	t.Helper()
 	t.Run("dial", func(t *testing.T) { f(t, p.byDial) })
 	t.Run("client", func(t *testing.T) { f(t, p.byClient) })
 }
 
 func TestTheProxyOpensTheConnection(t *testing.T) {
-	p := newPlace(t, "ada:sesame")
+	p := newProxiedServer(t, "ada:sesame")
 	p.proxy.User = "ada:sesame"
-	p.each(t, func(t *testing.T, get func(context.Context) (string, error)) {
+	p.forEachWay(t, func(t *testing.T, get func(context.Context) (string, error)) {
 		text, err := get(t.Context())
 		if err != nil || !strings.HasSuffix(text, "far") {
 			t.Errorf("%q, %v", text, err)
 		}
 	})
 	if seen := p.proxy.Seen(); len(seen) != 2 || seen[0] != "example.com:443" {
-		t.Errorf("the proxy has seen %q", seen)
+		t.Errorf("the proxy received %q", seen)
 	}
 }
 
-// A proxy that sends headers without an end is given up: memory is bounded.
-func TestAnswerOfAProxyIsBounded(t *testing.T) {
+// Dial fails if the headers of a proxy do not end, so that its memory use is bounded.
+func TestProxyResponseIsBounded(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -131,25 +132,25 @@ func TestAnswerOfAProxyIsBounded(t *testing.T) {
 		t.Errorf("connected: %v", err)
 	}
 	if n := <-sent; n >= 64<<20 {
-		t.Errorf("%d bytes were read", n)
+		t.Errorf("the proxy could send %d bytes", n)
 	}
 }
 
 func TestErrorsNameTheProxyAndTheRemedy(t *testing.T) {
 	for _, tt := range []struct {
-		name   string
-		ruin   func(t *testing.T, p *place)
-		kind   fault.Kind
-		says   string
-		remedy string
+		name    string
+		change  func(t *testing.T, p *proxiedServer)
+		kind    fault.Kind
+		message string
+		remedy  string
 	}{
-		{"no login", func(_ *testing.T, p *place) { p.proxy.User = "ada:other" }, fault.Denied, "407 Proxy Authentication Required", "HTTPS_PROXY=http://USER:PASSWORD@"},
-		{"no way", func(_ *testing.T, p *place) { p.proxy.Hosts = nil }, fault.Unreachable, "502 Bad Gateway", "whether the proxy can connect to example.com:443"},
-		{"down", func(t *testing.T, _ *place) { selectProxy(t, "http://"+loopback.Reserve(t), "ada:sesame") }, fault.Unreachable, "connection refused", "check HTTPS_PROXY"},
-		{"not allowed", func(t *testing.T, p *place) {
+		{"wrong login", func(_ *testing.T, p *proxiedServer) { p.proxy.User = "ada:other" }, fault.Denied, "407 Proxy Authentication Required", "HTTPS_PROXY=http://USER:PASSWORD@"},
+		{"unknown host", func(_ *testing.T, p *proxiedServer) { p.proxy.Hosts = nil }, fault.Unreachable, "502 Bad Gateway", "whether the proxy can connect to example.com:443"},
+		{"down", func(t *testing.T, _ *proxiedServer) { selectProxy(t, "http://"+loopback.Reserve(t), "ada:sesame") }, fault.Unreachable, "connection refused", "check HTTPS_PROXY"},
+		{"forbidden host", func(t *testing.T, p *proxiedServer) {
 			p.proxy.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 		}, fault.Denied, "403 Forbidden", "permit connections to example.com:443"},
-		{"no proxy", func(t *testing.T, p *place) {
+		{"no proxy", func(t *testing.T, p *proxiedServer) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
@@ -169,11 +170,11 @@ func TestErrorsNameTheProxyAndTheRemedy(t *testing.T) {
 		}, fault.Unreachable, "through the proxy", "NO_PROXY"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := newPlace(t, "ada:sesame")
-			tt.ruin(t, p)
-			p.each(t, func(t *testing.T, get func(context.Context) (string, error)) {
+			p := newProxiedServer(t, "ada:sesame")
+			tt.change(t, p)
+			p.forEachWay(t, func(t *testing.T, get func(context.Context) (string, error)) {
 				_, err := get(t.Context())
-				if !fault.Is(err, tt.kind) || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), "proxy http://127.0.0.1:") {
+				if !fault.Is(err, tt.kind) || !strings.Contains(err.Error(), tt.message) || !strings.Contains(err.Error(), "proxy http://127.0.0.1:") {
 					t.Errorf("got %v", err)
 				}
 				if hint := fault.HintOf(err); !strings.Contains(hint, tt.remedy) || !strings.Contains(hint, "add example.com to NO_PROXY") {
@@ -188,7 +189,7 @@ func TestErrorsNameTheProxyAndTheRemedy(t *testing.T) {
 }
 
 func TestACanceledRequestIsCanceled(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func TestACanceledRequestIsCanceled(t *testing.T) {
 		}
 		cancel()
 	}()
-	if _, err := (&place{}).byDial(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := (&proxiedServer{}).byDial(ctx); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	if _, err := Dial(t.Context(), &net.Dialer{Timeout: time.Millisecond}, "example.com:443"); !fault.Is(err, fault.Unreachable) {
@@ -209,14 +210,14 @@ func TestACanceledRequestIsCanceled(t *testing.T) {
 	}
 }
 
-func TestAnInvalidVariableIsNotRepeated(t *testing.T) {
+func TestInvalidProxyVariableIsNotPrinted(t *testing.T) {
 	before := fromEnvironment
 	defer func() { fromEnvironment = before }()
 	fromEnvironment = func(*http.Request) (*url.URL, error) {
 		return nil, errors.New(`invalid proxy address "http://ada:sesame@h h"`)
 	}
-	p := &place{}
-	p.each(t, func(t *testing.T, get func(context.Context) (string, error)) {
+	p := &proxiedServer{}
+	p.forEachWay(t, func(t *testing.T, get func(context.Context) (string, error)) {
 		_, err := get(t.Context())
 		if !fault.Is(err, fault.Invalid) || strings.Contains(err.Error(), "sesame") || !strings.Contains(fault.HintOf(err), "NO_PROXY") {
 			t.Errorf("%v (%s)", err, fault.HintOf(err))

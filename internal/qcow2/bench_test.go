@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// BenchmarkFinish writes the tables of a full disk of 1 TiB: 128 MiB.
+// BenchmarkFinish writes 128 MiB of tables, those of a full disk of 1 TiB.
 func BenchmarkFinish(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		im, err := Create(filepath.Join(b.TempDir(), strconv.Itoa(i)), 1<<40, Options{})

@@ -14,11 +14,11 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// proofSize needs two L2 tables, of which the second maps little.
-const proofSize = 520<<20 + 512
+// twoTableSize is the size of a disk with two L2 tables. The second table has few entries.
+const twoTableSize = 520<<20 + 512
 
-// finished makes a finished image of a few clusters, and returns its writer.
-func finished(t testing.TB, size int64) (path string, im *Image) {
+// newFinishedImage creates a finished image with a few clusters of data.
+func newFinishedImage(t testing.TB, size int64) (path string, im *Image) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "disk.qcow2")
 	im, err := Create(path, size, Options{})
@@ -37,24 +37,24 @@ func finished(t testing.TB, size int64) (path string, im *Image) {
 	return path, im
 }
 
-// damaged is a file of which some bytes read as something else. It counts what is read.
-type damaged struct {
+// damagedFile is a file with some bytes replaced. It counts the bytes that are read.
+type damagedFile struct {
 	disk.Source
 	bytes map[int64]byte
 	read  int64
 }
 
-func openDamaged(t *testing.T, path string) *damaged {
+func openDamaged(t *testing.T, path string) *damagedFile {
 	t.Helper()
 	file, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { file.Close() })
-	return &damaged{Source: file, bytes: map[int64]byte{}}
+	return &damagedFile{Source: file, bytes: map[int64]byte{}}
 }
 
-func (f *damaged) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (f *damagedFile) ReadAt(ctx context.Context, p []byte, off int64) error {
 	err := f.Source.ReadAt(ctx, p, off)
 	for at, b := range f.bytes {
 		if at >= off && at < off+int64(len(p)) {
@@ -65,14 +65,14 @@ func (f *damaged) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return err
 }
 
-// put replaces a number.
-func (f *damaged) put(off int64, b []byte) {
+// setBytes replaces the bytes at off.
+func (f *damagedFile) setBytes(off int64, b []byte) {
 	for i := range b {
 		f.bytes[off+int64(i)] = b[i]
 	}
 }
 
-func (f *damaged) check(t *testing.T, size int64) (*Tables, error) {
+func (f *damagedFile) checkTables(t *testing.T, size int64) (*Tables, error) {
 	t.Helper()
 	src, err := openChain(f, "disk.qcow2", SourceOptions{})
 	if err != nil {
@@ -81,34 +81,34 @@ func (f *damaged) check(t *testing.T, size int64) (*Tables, error) {
 	return src.CheckTables(t.Context(), size)
 }
 
-// What the tables say is what was written, and finding that out takes the tables, once, and
-// nothing of the disk.
+// CheckTables returns the mapping that Finish wrote. It reads the tables once, and no data of the
+// disk.
 func TestCheckTables(t *testing.T) {
-	for _, size := range []int64{512, 1 << 20, proofSize, 100 << 30} {
-		path, im := finished(t, size)
+	for _, size := range []int64{512, 1 << 20, twoTableSize, 100 << 30} {
+		path, im := newFinishedImage(t, size)
 		file := openDamaged(t, path)
-		tables, err := file.check(t, size)
+		tables, err := file.checkTables(t, size)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for off := int64(0); off < size; off += max(clusterSize, size/20000/clusterSize*clusterSize) {
 			if at, held := tables.At(off); held != im.used.Has(off) || held && at != im.data.Off+off {
-				t.Fatalf("byte %d is at %#x, held %v", off, at, held)
+				t.Fatalf("byte %d is at %#x, held %v, want held %v", off, at, held, im.used.Has(off))
 			}
 		}
-		most := im.l2.Off + im.l1.Len + rawfile.Align // of it the L1 twice: to find the L2, and to compare
+		most := im.l2.Off + im.l1.Len + rawfile.Align // reads the L1 table twice: to find the L2 tables, and to compare it
 		for i := range im.tableCount() {
 			if im.tableUsed(i) {
 				most += clusterSize
 			}
 		}
 		if file.read > most {
-			t.Errorf("%d bytes were read of a disk of %d, at most %d are tables", file.read, size, most)
+			t.Errorf("%d bytes were read, want at most the %d bytes of tables (disk of %d bytes)", file.read, most, size)
 		}
 	}
 }
 
-// With all of 100 GiB mapped that is 16 MiB.
+// CheckTables reads at most 16 MiB of the tables of a full disk of 100 GiB.
 func TestCheckTablesOfAFullDisk(t *testing.T) {
 	const size = 100 << 30
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
@@ -116,25 +116,25 @@ func TestCheckTablesOfAFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	im.used.Set(disk.Range{Len: size}) // as if it had been written
+	im.used.Set(disk.Range{Len: size}) // marks the whole disk as written
 	if err := im.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	file := openDamaged(t, path)
-	if _, err := file.check(t, size); err != nil || file.read > 16<<20 {
-		t.Errorf("%d bytes were read, %v", file.read, err)
+	if _, err := file.checkTables(t, size); err != nil || file.read > 16<<20 {
+		t.Errorf("%d bytes were read, want at most %d, error %v", file.read, 16<<20, err)
 	}
 }
 
-// Any bit that flips in anything that Finish wrote is found.
+// CheckTables finds any flipped bit in the header and in the tables.
 func TestDamagedTablesAreFound(t *testing.T) {
-	path, im := finished(t, proofSize)
+	path, im := newFinishedImage(t, twoTableSize)
 	rnd, tried := rand.New(rand.NewPCG(2, 2)), 0
 	flip := func(off int64, was byte) {
 		file := openDamaged(t, path)
 		file.bytes[off] = was ^ 1<<rnd.IntN(8)
-		if _, err := file.check(t, proofSize); !fault.Is(err, fault.Corrupt) && !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
-			t.Errorf("byte %#x, in the table at %#x: %v", off, off&^(clusterSize-1), err)
+		if _, err := file.checkTables(t, twoTableSize); !fault.Is(err, fault.Corrupt) && !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
+			t.Errorf("flipped bit in byte %#x, in the table at %#x: got %v", off, off&^(clusterSize-1), err)
 		}
 		tried++
 	}
@@ -157,15 +157,15 @@ func TestDamagedTablesAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	if tried < 300 {
-		t.Errorf("only %d bytes were tried", tried)
+		t.Errorf("only %d bytes were tried, want at least 300", tried)
 	}
 }
 
-// A mapping that was changed is found where it leads elsewhere. One that is gone or new with
-// its count is as good an image, and told.
+// CheckTables finds changed mappings. If a mapping and its refcount are both removed or both added, the
+// image is valid, and the result shows the change.
 func TestChangedMappings(t *testing.T) {
-	path, im := finished(t, proofSize)
-	mapped := im.used.Next(disk.Range{Len: proofSize}).Off
+	path, im := newFinishedImage(t, twoTableSize)
+	mapped := im.used.Next(disk.Range{Len: twoTableSize}).Off
 	hole := mapped + clusterSize
 	for im.used.Has(hole) {
 		hole += clusterSize
@@ -176,27 +176,30 @@ func TestChangedMappings(t *testing.T) {
 		return binary.BigEndian.AppendUint64(nil, uint64(im.data.Off+off)|copied)
 	}
 	for name, c := range map[string]struct {
-		change func(*damaged)
+		change func(*damagedFile)
 		found  bool
 	}{
-		"to another cluster": {func(f *damaged) {
-			f.put(entry(mapped), mapping(hole))
-			f.put(count(hole), []byte{0, 1})
-			f.put(count(mapped), []byte{0, 0})
+		"to another cluster": {func(f *damagedFile) {
+			f.setBytes(entry(mapped), mapping(hole))
+			f.setBytes(count(hole), []byte{0, 1})
+			f.setBytes(count(mapped), []byte{0, 0})
 		}, true},
-		"twice":              {func(f *damaged) { f.put(entry(hole), mapping(mapped)) }, true},
-		"to zeros":           {func(f *damaged) { f.put(entry(mapped), []byte{0, 0, 0, 0, 0, 0, 0, 1}) }, true},
-		"not copied":         {func(f *damaged) { f.put(entry(mapped), []byte{0}) }, true},
-		"gone":               {func(f *damaged) { f.put(entry(mapped), make([]byte, 8)) }, true},
-		"new":                {func(f *damaged) { f.put(entry(hole), mapping(hole)) }, true},
-		"gone, not counted":  {func(f *damaged) { f.put(entry(mapped), make([]byte, 8)); f.put(count(mapped), []byte{0, 0}) }, false},
-		"new, counted":       {func(f *damaged) { f.put(entry(hole), mapping(hole)); f.put(count(hole), []byte{0, 1}) }, false},
-		"two tables swapped": {func(f *damaged) { f.swap(t, im.l1.Off, im.l1.Off+8) }, true},
-		"table not listed":   {func(f *damaged) { f.put(im.l1.Off+8, make([]byte, 8)) }, true},
+		"twice":      {func(f *damagedFile) { f.setBytes(entry(hole), mapping(mapped)) }, true},
+		"to zeros":   {func(f *damagedFile) { f.setBytes(entry(mapped), []byte{0, 0, 0, 0, 0, 0, 0, 1}) }, true},
+		"not copied": {func(f *damagedFile) { f.setBytes(entry(mapped), []byte{0}) }, true},
+		"gone":       {func(f *damagedFile) { f.setBytes(entry(mapped), make([]byte, 8)) }, true},
+		"new":        {func(f *damagedFile) { f.setBytes(entry(hole), mapping(hole)) }, true},
+		"gone, not counted": {func(f *damagedFile) {
+			f.setBytes(entry(mapped), make([]byte, 8))
+			f.setBytes(count(mapped), []byte{0, 0})
+		}, false},
+		"new, counted":       {func(f *damagedFile) { f.setBytes(entry(hole), mapping(hole)); f.setBytes(count(hole), []byte{0, 1}) }, false},
+		"two tables swapped": {func(f *damagedFile) { f.swapUint64(t, im.l1.Off, im.l1.Off+8) }, true},
+		"table not listed":   {func(f *damagedFile) { f.setBytes(im.l1.Off+8, make([]byte, 8)) }, true},
 	} {
 		file := openDamaged(t, path)
 		c.change(file)
-		tables, err := file.check(t, proofSize)
+		tables, err := file.checkTables(t, twoTableSize)
 		if fault.Is(err, fault.Corrupt) != c.found || !c.found && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -206,40 +209,40 @@ func TestChangedMappings(t *testing.T) {
 		_, first := tables.At(mapped)
 		_, second := tables.At(hole)
 		if first != (name != "gone, not counted") || second != (name == "new, counted") {
-			t.Errorf("%s: the two are held %v and %v", name, first, second)
+			t.Errorf("%s: mapped is held: %v, hole is held: %v", name, first, second)
 		}
 	}
 }
 
-// swap exchanges two numbers.
-func (f *damaged) swap(t *testing.T, a, b int64) {
+// swapUint64 exchanges the 8 bytes at a and at b.
+func (f *damagedFile) swapUint64(t *testing.T, a, b int64) {
 	t.Helper()
 	one, two := make([]byte, 8), make([]byte, 8)
 	if err := f.ReadAt(t.Context(), one, a); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.ReadAt(t.Context(), two, b); err != nil || bytes.Equal(one, two) {
-		t.Fatalf("%x and %x: %v", one, two, err)
+		t.Fatalf("got %x and %x, want different bytes, error %v", one, two, err)
 	}
-	f.put(a, two)
-	f.put(b, one)
+	f.setBytes(a, two)
+	f.setBytes(b, one)
 }
 
-// An image that was written by others is none of ours to vouch for.
-func TestCheckTablesOfOthers(t *testing.T) {
-	requires(t, "qemu-img")
+// CheckTables refuses images of other writers.
+func TestCheckTablesOfQEMUImages(t *testing.T) {
+	skipWithout(t, "qemu-img")
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
 	qemuImg(t, "create", "-q", "-f", "qcow2", path, "1G")
-	if _, err := openDamaged(t, path).check(t, 1<<30); !fault.Is(err, fault.Corrupt) {
-		t.Errorf("got %v", err)
+	if _, err := openDamaged(t, path).checkTables(t, 1<<30); !fault.Is(err, fault.Corrupt) {
+		t.Errorf("got %v, want a corrupt error", err)
 	}
 }
 
-// FuzzTables replaces any bytes of a small image: what its tables are then found to say is
-// what a reader of the disk gets, or they are refused.
+// FuzzTables replaces bytes of a small image. CheckTables refuses the image, or its result matches the content
+// that Source reads.
 func FuzzTables(f *testing.F) {
 	const size = 2 << 20
-	path, im := finished(f, size)
+	path, im := newFinishedImage(f, size)
 	image := make(memory, im.data.End())
 	file, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
 	if err == nil {
@@ -270,7 +273,7 @@ func FuzzTables(f *testing.F) {
 				copy(want, damaged[place:])
 			}
 			if err := src.ReadAt(t.Context(), got, at); err != nil || !bytes.Equal(got, want) {
-				t.Fatalf("cluster at %#x reads otherwise: %v", at, err)
+				t.Fatalf("content of the cluster at %#x differs, error %v", at, err)
 			}
 		}
 	})

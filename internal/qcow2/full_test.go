@@ -13,10 +13,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// TestFullFileSystem fills a small file system at every stage, the tables included, makes
-// room and goes on.
+// TestFullFileSystem runs out of space at several stages, including the tables. After space is freed, the image
+// resumes.
 func TestFullFileSystem(t *testing.T) {
-	requires(t, "root")
+	skipWithout(t, "root")
 	const size = 4 << 20
 	src := disk.NewPattern(size)
 	for _, room := range []int{8 << 10, 1 << 20, size + 8<<10, size + 160<<10} {
@@ -33,30 +33,30 @@ func TestFullFileSystem(t *testing.T) {
 		if err := os.WriteFile(ballast, make([]byte, 10<<20-room), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := write(t, path, src)
+		err := writeImage(t, path, src)
 		if !fault.Is(err, fault.Full) || !strings.Contains(fault.HintOf(err), dir) {
-			t.Fatalf("room for %d: %v (%v)", room, err, fault.KindOf(err))
+			t.Fatalf("%d bytes free: %v (%v)", room, err, fault.KindOf(err))
 		}
 		if err := os.Remove(ballast); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := OpenSource(path, SourceOptions{}); !fault.Is(err, fault.Corrupt) {
-			t.Errorf("room for %d: the half image opens: %v", room, err)
+			t.Errorf("%d bytes free: opening the partial image: got %v, want a corrupt error", room, err)
 		}
 		im, err := Open(path, Options{Size: size})
 		if err != nil {
 			t.Fatal(err)
 		}
-		put(t, im, src)
+		copyDisk(t, im, src)
 		if err := im.Finish(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		judge(t, path, src)
+		checkWithQEMU(t, path, src)
 	}
 }
 
-// write makes a finished image of src, or closes what it has and returns the error.
-func write(t *testing.T, path string, src disk.Source) error {
+// writeImage writes a finished image of src. On an error it closes the image and returns the error.
+func writeImage(t *testing.T, path string, src disk.Source) error {
 	t.Helper()
 	im, err := Create(path, src.Size(), Options{})
 	if err != nil {

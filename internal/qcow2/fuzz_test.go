@@ -16,12 +16,12 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// fuzzLimit is the largest disk a fuzzed header may claim and have read.
+// fuzzLimit is the number of bytes of a fuzzed disk that are read.
 const fuzzLimit = 4 << 20
 
-// FuzzSource opens any bytes as an image and reads its disk.
+// FuzzSource opens fuzzed bytes as an image and reads its disk.
 func FuzzSource(f *testing.F) {
-	for _, options := range seeds {
+	for _, options := range seedOptions {
 		f.Add(tinyImage(f, options...))
 	}
 	f.Fuzz(func(t *testing.T, image []byte) {
@@ -34,11 +34,10 @@ func FuzzSource(f *testing.F) {
 	})
 }
 
-// FuzzChain opens any bytes as an image over any others, in which either may name the
-// other as its backing file, or itself.
+// FuzzChain opens two fuzzed images. The backing file of each can be itself or the other.
 func FuzzChain(f *testing.F) {
 	top := (&header{version: 3, clusterBits: 9, size: 8 << 10, l1Entries: 1, l1Offset: 512}).encode()
-	for _, options := range seeds {
+	for _, options := range seedOptions {
 		base := tinyImage(f, options...)
 		for _, format := range []string{"raw", "qcow2"} {
 			f.Add(withBacking(append(bytes.Clone(top), make([]byte, 920)...), "b", format), base)
@@ -61,10 +60,10 @@ func FuzzChain(f *testing.F) {
 	})
 }
 
-// FuzzHeader parses any bytes as a header, as the list of extensions after it, as the
-// note of an unfinished image.
+// FuzzHeader parses fuzzed bytes as a header with extensions, and as the note of an unfinished
+// image.
 func FuzzHeader(f *testing.F) {
-	for _, options := range seeds {
+	for _, options := range seedOptions {
 		image := tinyImage(f, options...)
 		f.Add(image[:min(len(image), 512)])
 	}
@@ -72,8 +71,8 @@ func FuzzHeader(f *testing.F) {
 	f.Add(noteOf(f, 1<<30, 0))
 	f.Add(noteOf(f, 6<<40, 2<<20))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if l, ok := parseNote(b); ok && !bytes.HasPrefix(b, noteIn(encodeNote(l))) {
-			t.Errorf("a note of %+v that is none of ours", l)
+		if l, ok := parseNote(b); ok && !bytes.HasPrefix(b, noteBytes(encodeNote(l))) {
+			t.Errorf("parseNote accepts a note that encodeNote does not write: %+v", l)
 		}
 		h, err := parseHeader("a b", b)
 		if err != nil {
@@ -81,7 +80,7 @@ func FuzzHeader(f *testing.F) {
 			return
 		}
 		if l, err := finishedLayout(h); err == nil && (l.size != h.size || l.data.Off < dataAlign || l.end() < l.data.End()) {
-			t.Errorf("a file laid out as %+v", l)
+			t.Errorf("invalid layout %+v", l)
 		}
 		if !h.hasBacking() {
 			return
@@ -92,14 +91,14 @@ func FuzzHeader(f *testing.F) {
 			return
 		}
 		if len(ref.name) == 0 || len(ref.name) > maxBackingName || !bytes.Contains(b, []byte(ref.format)) {
-			t.Errorf("backing file %q of format %q", ref.name, ref.format)
+			t.Errorf("invalid backing file %q of format %q", ref.name, ref.format)
 		}
 	})
 }
 
-// FuzzInflate inflates any bytes, which must give a cluster or an error, twice the same.
+// FuzzInflate inflates fuzzed bytes twice and requires the same cluster or an error both times.
 func FuzzInflate(f *testing.F) {
-	for _, options := range seeds {
+	for _, options := range seedOptions {
 		image := tinyImage(f, options...)
 		f.Add(image[len(image)/2:], uint8(len(options)), uint8(0))
 	}
@@ -115,12 +114,12 @@ func FuzzInflate(f *testing.F) {
 		_, first := z.inflate(one, in)
 		_, second := z.inflate(two, in)
 		if (first == nil) != (second == nil) || first == nil && !bytes.Equal(one, two) {
-			t.Errorf("once %v, then %v", first, second)
+			t.Errorf("results differ: error %v, then %v", first, second)
 		}
 	})
 }
 
-// zstdFrames returns frames that hold one, two and no whole clusters.
+// zstdFrames returns frames of less than one cluster, one cluster and two clusters.
 func zstdFrames(f *testing.F) [][]byte {
 	w, err := kzstd.NewWriter(nil, kzstd.WithEncoderConcurrency(1))
 	if err != nil {
@@ -134,7 +133,7 @@ func zstdFrames(f *testing.F) [][]byte {
 	return out
 }
 
-// checkSource reads and describes the beginning of a disk.
+// checkSource checks the tables, and the extents and content of the beginning of a disk.
 func checkSource(t *testing.T, src *Source) {
 	t.Helper()
 	if _, err := src.CheckTables(t.Context(), src.Size()); err != nil {
@@ -149,8 +148,8 @@ func checkSource(t *testing.T, src *Source) {
 	checkExtents(t, src, r, extents)
 }
 
-// seeds are the options of the images that the fuzzer starts from.
-var seeds = [][]string{
+// seedOptions are the options of qemu-img convert for the seed images.
+var seedOptions = [][]string{
 	{"-o", "cluster_size=512"},
 	{"-c", "-o", "cluster_size=512"},
 	{"-o", "compat=0.10,cluster_size=512"},
@@ -159,7 +158,7 @@ var seeds = [][]string{
 	{"-c", "-o", "cluster_size=16k,extended_l2=on,compression_type=zstd"},
 }
 
-// checkExtents demands that extents are gapless and that what they call zero is.
+// checkExtents requires extents without gaps, and zeros in all zero extents.
 func checkExtents(t *testing.T, src *Source, r disk.Range, extents []disk.Extent) {
 	p := make([]byte, r.Len)
 	err := src.ReadAt(t.Context(), p, 0)
@@ -169,15 +168,15 @@ func checkExtents(t *testing.T, src *Source, r disk.Range, extents []disk.Extent
 	end := r.Off
 	for _, e := range extents {
 		if e.Off != end || e.Empty() {
-			t.Fatalf("extent %v after %d", e, end)
+			t.Fatalf("extent %v follows offset %d", e, end)
 		}
 		end = e.End()
 		if err == nil && e.Kind == disk.Zero && !disk.AllZero(p[e.Off:end]) {
-			t.Fatalf("%v is not zero", e)
+			t.Fatalf("content of zero extent %v is not zero", e)
 		}
 	}
 	if end != r.End() {
-		t.Fatalf("extents end at %d of %d", end, r.End())
+		t.Fatalf("extents end at %d, want %d", end, r.End())
 	}
 }
 
@@ -185,12 +184,12 @@ func checkFault(t *testing.T, err error) {
 	t.Helper()
 	var known *fault.Error
 	if !errors.As(err, &known) || known.Hint == "" {
-		t.Errorf("no kind or remedy: %v", err)
+		t.Errorf("error without a kind or a remedy: %v", err)
 	}
 }
 
-// tinyImage returns an image of a few KiB: by qemu-img, so that the fuzzer starts from
-// what others write; without it, by hand.
+// tinyImage returns an image of a few KiB that qemu-img writes. If qemu-img is missing, it returns only a
+// header.
 func tinyImage(f *testing.F, options ...string) []byte {
 	f.Helper()
 	if _, err := exec.LookPath("qemu-img"); err != nil {

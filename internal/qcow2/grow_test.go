@@ -17,9 +17,8 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// TestGrownImageIsTheLargerDisk is a property over seeds: an image that grows again and again,
-// unfinished or finished, holds what was written and zeros behind it, takes writes to all of
-// it, and passes qemu-img check.
+// TestGrownImageIsTheLargerDisk grows random images repeatedly, unfinished and finished. The image keeps
+// its data, has zeros after it, accepts writes everywhere, and passes qemu-img check.
 func TestGrownImageIsTheLargerDisk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -27,7 +26,7 @@ func TestGrownImageIsTheLargerDisk(t *testing.T) {
 	seeds := map[bool]uint64{false: 8, true: 16}[lane.Slow]
 	for seed := range seeds {
 		rnd := rand.New(rand.NewPCG(seed, 43))
-		size := anySize(rnd)
+		size := randomSize(rnd)
 		path := filepath.Join(t.TempDir(), "disk.qcow2")
 		im, err := Create(path, size, Options{})
 		if err != nil {
@@ -35,7 +34,7 @@ func TestGrownImageIsTheLargerDisk(t *testing.T) {
 		}
 		want := make(memory, size)
 		for range 1 + rnd.IntN(3) {
-			scribble(t, rnd, im, want)
+			writeRandomPieces(t, rnd, im, want)
 			if rnd.IntN(2) == 0 {
 				err = im.Finish(t.Context())
 			}
@@ -52,23 +51,23 @@ func TestGrownImageIsTheLargerDisk(t *testing.T) {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 		}
-		scribble(t, rnd, im, want)
+		writeRandomPieces(t, rnd, im, want)
 		if err := im.Finish(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		judge(t, path, want)
-		readAnyhow(t, rnd, seed, open(t, path), want)
+		checkWithQEMU(t, path, want)
+		compareRandomReads(t, rnd, seed, openDirect(t, path), want)
 	}
 }
 
-// marks are pieces of a pattern here and there on a large disk.
-var marks = []int64{0, 300<<20 + 700, 1<<30 - 700, 1 << 30, 19<<30 + 77, 20<<30 - 700}
+// markOffsets are the offsets of pieces of a pattern on a large disk.
+var markOffsets = []int64{0, 300<<20 + 700, 1<<30 - 700, 1 << 30, 19<<30 + 77, 20<<30 - 700}
 
-// mark writes those that lie on a disk of size bytes.
-func mark(t *testing.T, im *Image, size int64) {
+// writeMarks writes the marks that fit on a disk of size bytes.
+func writeMarks(t *testing.T, im *Image, size int64) {
 	t.Helper()
 	p := make([]byte, 700)
-	for _, off := range marks {
+	for _, off := range markOffsets {
 		if off+700 > size {
 			continue
 		}
@@ -78,11 +77,11 @@ func mark(t *testing.T, im *Image, size int64) {
 	}
 }
 
-// checkMarks reads those that were written to a disk when it had so many bytes.
+// checkMarks requires the marks that writeMarks wrote when the disk had size bytes, and zeros at the others.
 func checkMarks(t *testing.T, src disk.Source, size int64) {
 	t.Helper()
 	p, q := make([]byte, 700), make([]byte, 700)
-	for _, off := range marks {
+	for _, off := range markOffsets {
 		if off+700 > src.Size() {
 			continue
 		}
@@ -97,22 +96,22 @@ func checkMarks(t *testing.T, src disk.Source, size int64) {
 	}
 }
 
-const smallDisk, largeDisk = 1 << 30, 20 << 30 // the tables of the larger one have no room before the data
+const smallDisk, largeDisk = 1 << 30, 20 << 30 // the tables of largeDisk do not fit before the data
 
-// grownUps make an image of a disk of smallDisk bytes, in the states that a run leaves.
-var grownUps = map[string]func(t *testing.T, path string){
-	"unfinished": func(t *testing.T, path string) { makeMarked(t, path, (*Image).Close) },
+// growStates creates images of a disk of smallDisk bytes, in the states that a run can leave them in.
+var growStates = map[string]func(t *testing.T, path string){
+	"unfinished": func(t *testing.T, path string) { createMarked(t, path, (*Image).Close) },
 	"finished": func(t *testing.T, path string) {
-		makeMarked(t, path, func(im *Image) error { return im.Finish(context.Background()) })
+		createMarked(t, path, func(im *Image) error { return im.Finish(context.Background()) })
 	},
 	"grown": func(t *testing.T, path string) {
-		makeMarked(t, path, (*Image).Close)
+		createMarked(t, path, (*Image).Close)
 		if err := Grow(t.Context(), path, smallDisk, largeDisk/2); err != nil {
 			t.Fatal(err)
 		}
 	},
 	"grown and finished": func(t *testing.T, path string) {
-		makeMarked(t, path, (*Image).Close)
+		createMarked(t, path, (*Image).Close)
 		err := Grow(t.Context(), path, smallDisk, largeDisk/2)
 		if err != nil {
 			t.Fatal(err)
@@ -124,60 +123,60 @@ var grownUps = map[string]func(t *testing.T, path string){
 		if err := im.Finish(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		checkMarks(t, open(t, path), smallDisk)
+		checkMarks(t, openDirect(t, path), smallDisk)
 	},
 }
 
-func makeMarked(t *testing.T, path string, leave func(*Image) error) {
+func createMarked(t *testing.T, path string, leave func(*Image) error) {
 	t.Helper()
 	im, err := Create(path, smallDisk, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mark(t, im, smallDisk)
+	writeMarks(t, im, smallDisk)
 	if err := leave(im); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A dying context ends after it was asked so many times.
-type dying struct {
+// expiringContext is canceled after a number of calls of Err.
+type expiringContext struct {
 	context.Context
 	left int
 }
 
-func (d *dying) Err() error {
+func (d *expiringContext) Err() error {
 	if d.left--; d.left < 0 {
 		return context.Canceled
 	}
 	return nil
 }
 
-// Grow is ended before each of its operations, from every state: what is left is an unfinished
-// image of the disk as it was or as it is, or one that Grow makes that.
-func TestGrowEndedAtEveryOperation(t *testing.T) {
+// Grow is canceled before each of its operations, from every state. Afterwards the image is unfinished with the
+// old or the new size, or a second Grow makes it so.
+func TestGrowCanceledAtEveryOperation(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	for name, begin := range grownUps {
+	for name, begin := range growStates {
 		t.Run(name, func(t *testing.T) {
 			for n, ended := 0, true; ended; n++ {
 				path := filepath.Join(t.TempDir(), "disk.qcow2")
 				begin(t, path)
-				ended = Grow(&dying{t.Context(), n}, path, smallDisk, largeDisk) != nil
+				ended = Grow(&expiringContext{t.Context(), n}, path, smallDisk, largeDisk) != nil
 				if ended && n > 20 {
-					t.Fatal("it does not end")
+					t.Fatal("Grow does not complete after 20 operations")
 				}
 				if !ended && n < 5 {
-					t.Fatalf("it has %d operations only: the test does not look closely enough", n)
+					t.Fatalf("Grow checks its context only %d times, want at least 5", n)
 				}
-				checkGrows(t, path, fmt.Sprintf("ended before operation %d", n))
+				checkGrows(t, path, fmt.Sprintf("canceled before operation %d", n))
 			}
 		})
 	}
 }
 
-// checkGrows lets an image of marks become one of the larger disk, and looks at it on the way.
+// checkGrows grows an image with marks to largeDisk, checks the marks at each step, and finishes it.
 func checkGrows(t *testing.T, path, what string) {
 	t.Helper()
 	if src, err := OpenUnfinished(path, SourceOptions{}); err == nil {
@@ -200,11 +199,11 @@ func checkGrows(t *testing.T, path, what string) {
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
-	mark(t, im, largeDisk)
+	writeMarks(t, im, largeDisk)
 	if err := errors.Join(im.Finish(t.Context()), src.Close()); err != nil {
 		t.Fatal(err)
 	}
-	finished := open(t, path)
+	finished := openDirect(t, path)
 	checkMarks(t, finished, largeDisk)
 	if err := finished.Close(); err != nil {
 		t.Error(err)
@@ -214,25 +213,25 @@ func checkGrows(t *testing.T, path, what string) {
 	}
 }
 
-// A grown image can be written again after it was finished, by this package alone.
+// A grown image that was finished can be opened for writing again.
 func TestGrownImageResumesFinished(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
-	grownUps["grown and finished"](t, path)
+	growStates["grown and finished"](t, path)
 	im, err := Open(path, Options{Size: largeDisk / 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mark(t, im, largeDisk/2)
+	writeMarks(t, im, largeDisk/2)
 	if err := im.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	checkMarks(t, open(t, path), largeDisk/2)
+	checkMarks(t, openDirect(t, path), largeDisk/2)
 }
 
-// The data stays where it is: growth takes no room.
-func TestGrowTakesNoRoom(t *testing.T) {
+// Grow does not move the data and allocates no blocks.
+func TestGrowAllocatesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
-	grownUps["unfinished"](t, path)
+	growStates["unfinished"](t, path)
 	blocks := func() int64 {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -245,18 +244,18 @@ func TestGrowTakesNoRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	if has := blocks(); has > had {
-		t.Errorf("%d sectors, %d once", has, had)
+		t.Errorf("%d sectors allocated after Grow, %d before", has, had)
 	}
 }
 
 func TestGrowRefuses(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	for name, begin := range grownUps {
+	for name, begin := range growStates {
 		begin(t, at(name))
 	}
 	cut := at("cut")
-	grownUps["unfinished"](t, cut)
+	growStates["unfinished"](t, cut)
 	other, empty := at("other"), at("empty")
 	if err := errors.Join(os.Truncate(cut, 64<<20), os.WriteFile(other, bytes.Repeat([]byte("x"), 8<<20), 0o600), os.WriteFile(empty, make([]byte, 8<<20), 0o600)); err != nil {
 		t.Fatal(err)
@@ -272,15 +271,15 @@ func TestGrowRefuses(t *testing.T) {
 		"cut":                     {grow("cut", smallDisk, largeDisk), fault.Conflict},
 		"no qcow2":                {grow("other", 0, largeDisk), fault.Conflict},
 		"empty, but it had bytes": {grow("empty", smallDisk, largeDisk), fault.Conflict},
-		"nothing":                 {grow("none", 0, largeDisk), fault.NotFound},
+		"no file":                 {grow("none", 0, largeDisk), fault.NotFound},
 		"4 PiB":                   {grow("unfinished", 0, 4<<50), fault.Unsupported},
 	} {
 		if !fault.Is(c.err, c.want) || fault.HintOf(c.err) == "" {
-			t.Errorf("%s: %v (%v)", name, c.err, fault.KindOf(c.err))
+			t.Errorf("%s: got %v (%v), want kind %v", name, c.err, fault.KindOf(c.err), c.want)
 		}
 	}
-	checkMarks(t, open(t, at("finished")), smallDisk)   // none of the attempts changed it
-	if err := grow("empty", 0, largeDisk); err != nil { // a Create that was killed at once
+	checkMarks(t, openDirect(t, at("finished")), smallDisk) // the refused calls changed nothing
+	if err := grow("empty", 0, largeDisk); err != nil {     // an empty file remains if Create is killed at once
 		t.Fatal(err)
 	}
 	im, err := Open(at("empty"), Options{Size: largeDisk})
@@ -292,7 +291,7 @@ func TestGrowRefuses(t *testing.T) {
 	}
 }
 
-func TestGrowKeepsOthersOut(t *testing.T) {
+func TestGrowRefusesAnOpenImage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
 	im, err := Create(path, smallDisk, Options{})
 	if err != nil {
@@ -300,6 +299,6 @@ func TestGrowKeepsOthersOut(t *testing.T) {
 	}
 	defer im.Close()
 	if err := Grow(t.Context(), path, smallDisk, largeDisk); !fault.Is(err, fault.Conflict) {
-		t.Errorf("while it is written: %v", err)
+		t.Errorf("Grow of an open image: got %v, want a conflict", err)
 	}
 }

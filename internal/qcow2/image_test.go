@@ -31,7 +31,7 @@ func TestTargetConformance(t *testing.T) {
 					Source: func() (disk.Source, error) {
 						src, err := OpenSource(path, SourceOptions{Direct: true})
 						if err == nil {
-							judge(t, path, src)
+							checkWithQEMU(t, path, src)
 						}
 						return src, err
 					},
@@ -41,7 +41,7 @@ func TestTargetConformance(t *testing.T) {
 	}
 }
 
-// memory is a disk held in a slice, the model of what an image must hold.
+// memory is a disk in memory. It is the model of the content of an image.
 type memory []byte
 
 func (m memory) Size() int64       { return int64(len(m)) }
@@ -58,8 +58,8 @@ func (m memory) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) 
 	return []disk.Extent{{Range: r}}, disk.CheckRange(m.Size(), r)
 }
 
-// TestOverlay writes and zeroes random pieces at any byte in parallel, resumes the image
-// unfinished and finished, and has qemu compare it with a slice that got the same.
+// TestOverlay writes and zeroes random unaligned pieces in parallel, and resumes the image unfinished and
+// finished. It compares the image with the same changes in memory.
 func TestOverlay(t *testing.T) {
 	const size = 9<<20 + 1536 // ends inside a cluster
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
@@ -69,12 +69,12 @@ func TestOverlay(t *testing.T) {
 	}
 	want, rnd := make(memory, size), rand.New(rand.NewPCG(3, 1))
 	for round := range 8 {
-		scribble(t, rnd, im, want)
+		writeRandomPieces(t, rnd, im, want)
 		if round%3 == 2 {
 			if err := im.Finish(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			judge(t, path, want)
+			checkWithQEMU(t, path, want)
 		}
 		if err := im.Close(); err != nil {
 			t.Fatal(err)
@@ -86,12 +86,12 @@ func TestOverlay(t *testing.T) {
 	if err := im.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	judge(t, path, want)
+	checkWithQEMU(t, path, want)
 	readBack(t, path, want)
 }
 
-// scribble cuts the disk into random pieces and writes, zeroes or leaves each.
-func scribble(t *testing.T, rnd *rand.Rand, im *Image, want memory) {
+// writeRandomPieces splits the disk into random pieces and writes, zeroes or keeps each.
+func writeRandomPieces(t *testing.T, rnd *rand.Rand, im *Image, want memory) {
 	t.Helper()
 	var g errgroup.Group
 	g.SetLimit(8)
@@ -115,7 +115,7 @@ func scribble(t *testing.T, rnd *rand.Rand, im *Image, want memory) {
 	}
 }
 
-// readBack compares an image with want by our own reader.
+// readBack reads an image with Source and compares it with want.
 func readBack(t *testing.T, path string, want disk.Source) {
 	t.Helper()
 	src, err := OpenSource(path, SourceOptions{Direct: true})
@@ -126,36 +126,36 @@ func readBack(t *testing.T, path string, want disk.Source) {
 	got, content := make([]byte, want.Size()), make([]byte, want.Size())
 	err = errors.Join(src.ReadAt(t.Context(), got, 0), want.ReadAt(t.Context(), content, 0))
 	if err != nil || !bytes.Equal(got, content) {
-		t.Fatalf("our reader sees other content (%v)", err)
+		t.Fatalf("content differs (%v)", err)
 	}
 }
 
-func TestUnfinishedImageIsNoImage(t *testing.T) {
+func TestUnfinishedImageIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
 	im, err := Create(path, 8<<20, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, im, disk.NewPattern(8<<20))
+	copyDisk(t, im, disk.NewPattern(8<<20))
 	if err := errors.Join(im.Sync(t.Context()), im.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenSource(path, SourceOptions{}); !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), "unfinished") {
-		t.Errorf("our reader: %v", err)
+		t.Errorf("OpenSource: got %v, want an error about an unfinished image", err)
 	}
 	if head, err := os.ReadFile(path); err != nil || !strings.HasPrefix(string(head), "decamp: this qcow2 image is not finished") {
-		t.Errorf("the file does not say what it is (%v)", err)
+		t.Errorf("the file does not start with the note (%v)", err)
 	}
-	requires(t, "qemu-img")
+	skipWithout(t, "qemu-img")
 	if out, err := exec.Command("qemu-img", "info", "-f", "qcow2", path).CombinedOutput(); err == nil {
-		t.Errorf("qemu takes it for an image:\n%s", out)
+		t.Errorf("qemu-img accepts it as an image:\n%s", out)
 	}
 }
 
-func TestImageIsAsSparseAsTheDisk(t *testing.T) {
+func TestImageIsSparse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
 	src := disk.NewSparsePattern(256<<20, 0.3, 5)
-	finish(t, path, src)
+	mustWriteImage(t, path, src)
 	info, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
@@ -171,26 +171,26 @@ func TestImageIsAsSparseAsTheDisk(t *testing.T) {
 		}
 	}
 	if got := info.Sys().(*syscall.Stat_t).Blocks * 512; got > data+1<<20 {
-		t.Errorf("%d bytes allocated for %d of data", got, data)
+		t.Errorf("%d bytes allocated for %d bytes of data", got, data)
 	}
 }
 
-// finish makes a finished image of src.
-func finish(t testing.TB, path string, src disk.Source) {
+// mustWriteImage writes a finished image of src.
+func mustWriteImage(t testing.TB, path string, src disk.Source) {
 	t.Helper()
 	im, err := Create(path, src.Size(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, im, src)
+	copyDisk(t, im, src)
 	if err := im.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestSixTiB writes near the ends of a disk of 6 TiB and in its middle.
+// TestSixTiB writes at the start, in the middle and at the end of a disk of 6 TiB.
 func TestSixTiB(t *testing.T) {
-	requires(t, "qemu-img")
+	skipWithout(t, "qemu-img")
 	const size = 6<<40 + 512
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
 	im, err := Create(path, size, Options{})
@@ -222,11 +222,11 @@ func TestSixTiB(t *testing.T) {
 	}
 	extents, err := s.Extents(t.Context(), disk.Range{Len: size})
 	if err != nil || len(extents) != 5 {
-		t.Errorf("%d extents, %v", len(extents), err)
+		t.Errorf("got %d extents, want 5, error %v", len(extents), err)
 	}
 }
 
-func TestCallsAllocateNothing(t *testing.T) {
+func TestWritesAllocateNoMemory(t *testing.T) {
 	im, err := Create(filepath.Join(t.TempDir(), "disk.qcow2"), 1<<20, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -237,6 +237,6 @@ func TestCallsAllocateNothing(t *testing.T) {
 		err = errors.Join(im.WriteAt(ctx, p, 512), im.Zero(ctx, disk.Range{Len: 64 << 10}))
 	})
 	if err != nil || got > 0 {
-		t.Errorf("%v allocations, %v", got, err)
+		t.Errorf("got %v allocations, want 0, error %v", got, err)
 	}
 }

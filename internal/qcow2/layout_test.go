@@ -8,55 +8,55 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-func TestLayoutHasRoomForEverything(t *testing.T) {
+func TestLayoutRegionsCoverDisk(t *testing.T) {
 	sizes := []int64{512, clusterSize, clusterSize + 512, 512 << 20, 512<<20 + 512, 2 << 30, 100 << 30, 6 << 40, 62 << 40, 1 << 50, 2 << 50}
 	for _, size := range sizes {
 		l, err := newLayout(size)
 		if err != nil {
-			t.Errorf("%d: %v", size, err)
+			t.Errorf("size %d: %v", size, err)
 			continue
 		}
 		end := int64(clusterSize)
 		for _, r := range []disk.Range{l.refTable, l.refBlocks, l.l1, l.l2, l.data} {
 			if r.Off < end || r.Off%clusterSize != 0 || r.Len%clusterSize != 0 || r.Empty() {
-				t.Errorf("%d: region %v after %d", size, r, end)
+				t.Errorf("size %d: region %v follows offset %d", size, r, end)
 			}
 			end = r.End()
 		}
 		blocks := l.refBlocks.Len / clusterSize
 		if blocks*countsPerBlock*clusterSize < end || l.refTable.Len/8 < blocks {
-			t.Errorf("%d: %d refcount blocks in a table of %v do not count %d bytes", size, blocks, l.refTable, end)
+			t.Errorf("size %d: %d refcount blocks in table %v do not cover %d bytes", size, blocks, l.refTable, end)
 		}
 		if l.data.Len < size || l.tableCount()*entriesPerL2 < l.clusters || l.l1.Len/8 < l.tableCount() {
-			t.Errorf("%d: tables too small: %+v", size, l)
+			t.Errorf("size %d: tables too small: %+v", size, l)
 		}
 		if l.blockRange(blocks-1).Empty() || l.tableRange(l.tableCount()-1).Empty() {
-			t.Errorf("%d: the last table is for nothing", size)
+			t.Errorf("size %d: the last table is unused", size)
 		}
 	}
 }
 
 func TestNote(t *testing.T) {
-	for _, data := range []int64{0, 2 << 20} { // as it was made, and grown
+	for _, data := range []int64{0, 2 << 20} { // as created, and grown
 		b := noteOf(t, 6<<40, data)
 		if l, ok := parseNote(b); !ok || l != mustLayout(t, 6<<40, data) {
 			t.Errorf("got %+v, %v", l, ok)
 		}
-		for i := range noteIn(b) {
+		for i := range noteBytes(b) {
 			b[i] ^= 4
 			if _, ok := parseNote(b); ok {
-				t.Errorf("a flip in byte %d goes unseen", i)
+				t.Errorf("parseNote accepts a flipped bit in byte %d", i)
 			}
 			b[i] ^= 4
 		}
 	}
 }
 
-// noteOf is the note of a disk whose data begins at data, 0 for where it does at first.
+// noteOf returns the note of a disk whose data begins at data, or at the default offset if data is 0.
 func noteOf(t testing.TB, size, data int64) []byte { return encodeNote(mustLayout(t, size, data)) }
 
-// noteIn is the note without the zeros after it.
-func noteIn(b []byte) []byte {
+// noteBytes returns the note in b without the zeros after it.
+func noteBytes(b []byte) []byte {
 	if binary.BigEndian.Uint32(b[len(noteText):]) == noteVersionMoved {
 		return b[:len(noteText)+24]
 	}
@@ -75,7 +75,7 @@ func mustLayout(t testing.TB, size, data int64) layout {
 	return l
 }
 
-// The tables of a disk that was smaller once lie behind its data, which stays where it is.
+// The tables of a grown disk are after its data, which keeps its offset.
 func TestLayoutOfAGrownDisk(t *testing.T) {
 	for _, c := range []struct{ from, to int64 }{{512, 20 << 30}, {1 << 30, 100 << 30}, {100 << 30, 6 << 40}, {6 << 40, 62 << 40}, {1 << 50, 2 << 50}} {
 		data := mustLayout(t, c.from, 0).data.Off
@@ -83,16 +83,16 @@ func TestLayoutOfAGrownDisk(t *testing.T) {
 		end := l.data.End()
 		for _, r := range []disk.Range{l.refTable, l.refBlocks, l.l1, l.l2} {
 			if r.Off < end || r.Off%clusterSize != 0 || r.Len%clusterSize != 0 || r.Empty() {
-				t.Errorf("%d to %d: region %v after %d", c.from, c.to, r, end)
+				t.Errorf("%d to %d: region %v follows offset %d", c.from, c.to, r, end)
 			}
 			end = r.End()
 		}
 		blocks := l.refBlocks.Len / clusterSize
 		if l.data.Off != data || l.end() != end || blocks*countsPerBlock*clusterSize < end || l.refTable.Len/8 < blocks || l.tableCount()*entriesPerL2 < l.clusters {
-			t.Errorf("%d to %d: tables too small, or in the wrong place: %+v", c.from, c.to, l)
+			t.Errorf("%d to %d: tables too small or at the wrong offset: %+v", c.from, c.to, l)
 		}
 		if found, err := finishedLayout(l.newHeader()); err != nil || found != l {
-			t.Errorf("%d to %d: found by its header as %+v, %v", c.from, c.to, found, err)
+			t.Errorf("%d to %d: layout from the header is %+v, want %+v, error %v", c.from, c.to, found, l, err)
 		}
 	}
 	for _, data := range []int64{-1 << 20, 1 << 19, 1 << 40} {

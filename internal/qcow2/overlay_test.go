@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// changedDisk is a disk with other bytes in some ranges.
+// changedDisk is a disk with different bytes in some ranges.
 type changedDisk struct {
 	disk.Source
 	changed []disk.Range
@@ -33,7 +33,7 @@ func (d changedDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// Extents describes what changed as data, and the rest as the disk does.
+// Extents reports the changed ranges as data, and the extents of the disk in between.
 func (d changedDisk) Extents(ctx context.Context, r disk.Range) (all []disk.Extent, err error) {
 	at := r.Off
 	for _, c := range append(slices.Clone(d.changed), disk.Range{Off: r.End(), Len: 1}) {
@@ -51,16 +51,16 @@ func (d changedDisk) Extents(ctx context.Context, r disk.Range) (all []disk.Exte
 	return all, nil
 }
 
-// qemu-img finds the tables right, and reads the changed disk, whatever changed: nothing, all
-// of it, its last bytes, places of several L2 tables.
-func TestWriteAboveIsWhatQEMUReads(t *testing.T) {
+// qemu-img check accepts the tables, and qemu-img reads the changed disk. The cases change nothing, both ends of
+// the disk, and several L2 tables.
+func TestWriteAboveIsReadableByQEMU(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	requires(t, "qemu-img")
-	const size = 1200<<20 + 512 // three L2 tables, and a last cluster of one sector
-	beneath := disk.NewSparsePattern(size, 0.001, 9)
-	raw := writeRaw(t, beneath)
+	skipWithout(t, "qemu-img")
+	const size = 1200<<20 + 512 // three L2 tables, and one sector in the last cluster
+	base := disk.NewSparsePattern(size, 0.001, 9)
+	raw := writeRaw(t, base)
 	for name, changed := range map[string][]disk.Range{
 		"nothing":     nil,
 		"first byte":  {{Off: 0, Len: 1}},
@@ -69,15 +69,15 @@ func TestWriteAboveIsWhatQEMUReads(t *testing.T) {
 		"much":        {{Off: 1 << 20, Len: 40 << 20}},
 	} {
 		if name != "nothing" && name != "scattered" && !lane.Slow {
-			continue // "scattered" has both ends of the disk
+			continue // "scattered" changes both ends of the disk too
 		}
 		t.Run(name, func(t *testing.T) {
-			want := changedDisk{beneath, changed}
+			want := changedDisk{base, changed}
 			path := filepath.Join(t.TempDir(), "above.qcow2")
 			if err := WriteAbove(t.Context(), path, Backing{raw, "raw"}, want, changed); err != nil {
 				t.Fatal(err)
 			}
-			judge(t, path, want)
+			checkWithQEMU(t, path, want)
 			src, err := OpenSource(path, SourceOptions{Backing: OpenFile})
 			if err != nil {
 				t.Fatal(err)
@@ -90,8 +90,8 @@ func TestWriteAboveIsWhatQEMUReads(t *testing.T) {
 	}
 }
 
-// Refcounts of more than one block count themselves, too.
-func TestWriteAboveCountsItself(t *testing.T) {
+// If the refcounts need more than one block, they include the refcount blocks.
+func TestWriteAboveCountsItsRefcountBlocks(t *testing.T) {
 	for clusters := int64(32_700); clusters < 32_800; clusters++ {
 		a := newOverlayWriter(disk.NewSparsePattern(3<<30, 0.0001, 9), []disk.Range{{Len: clusters * clusterSize}})
 		a.dataClusters = clusters
@@ -105,7 +105,7 @@ func TestWriteAboveCountsItself(t *testing.T) {
 	}
 }
 
-// A trimmedDisk is one of which ranges were made zeros.
+// trimmedDisk is a disk with zeros in some ranges.
 type trimmedDisk struct {
 	disk.Source
 	trimmed []disk.Range
@@ -123,19 +123,19 @@ func (d trimmedDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// What a guest trimmed hides what is beneath, and has no cluster in the file: its tables, and the data
-// at the edges, are all there is.
-func TestWriteAboveKeepsNoZeros(t *testing.T) {
+// Trimmed ranges hide the data of the backing file and have no clusters in the image. The image holds only
+// tables and the data at the edges of the ranges.
+func TestWriteAboveStoresNoZeros(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	requires(t, "qemu-img")
+	skipWithout(t, "qemu-img")
 	const size = 600<<20 + 512 // two L2 tables
-	beneath := disk.NewSparsePattern(size, 0.2, 7)
-	raw := writeRaw(t, beneath)
+	base := disk.NewSparsePattern(size, 0.2, 7)
+	raw := writeRaw(t, base)
 	for name, c := range map[string]struct {
 		trimmed []disk.Range
-		most    int64 // clusters that can have data
+		most    int64 // maximum number of clusters with data
 	}{
 		"whole clusters": {[]disk.Range{{Off: 1 << 20, Len: 580 << 20}}, 0},
 		"to the end":     {[]disk.Range{{Off: 500 << 20, Len: 100<<20 + 512}}, 0},
@@ -143,27 +143,28 @@ func TestWriteAboveKeepsNoZeros(t *testing.T) {
 		"less than one":  {[]disk.Range{{Off: 70_000, Len: 50_000}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			want := trimmedDisk{beneath, c.trimmed}
+			want := trimmedDisk{base, c.trimmed}
 			path := filepath.Join(t.TempDir(), "above.qcow2")
 			if err := WriteAbove(t.Context(), path, Backing{raw, "raw"}, want, c.trimmed); err != nil {
 				t.Fatal(err)
 			}
-			judge(t, path, want)
+			checkWithQEMU(t, path, want)
 			a := newOverlayWriter(want, c.trimmed)
 			a.dataClusters = c.most
 			a.placeRefcounts()
 			if info, err := os.Stat(path); err != nil || info.Size() > a.end {
 				t.Errorf("the file has %d bytes, want at most %d, with %d clusters of data: %v", info.Size(), a.end, c.most, err)
 			}
-			checkAbove(t, path, beneath, want, c.trimmed)
+			checkAbove(t, path, base, want, c.trimmed)
 		})
 	}
 }
 
-// checkAbove has our own reader find what changed, and nothing else, in an image above beneath.
-func checkAbove(t *testing.T, path string, beneath, want disk.Source, changed []disk.Range) {
+// checkAbove requires that the image above base has the content of want in the changed ranges, and clusters only
+// there.
+func checkAbove(t *testing.T, path string, base, want disk.Source, changed []disk.Range) {
 	t.Helper()
-	src, err := OpenOver(path, beneath)
+	src, err := OpenOver(path, base)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,19 +177,19 @@ func checkAbove(t *testing.T, path string, beneath, want disk.Source, changed []
 		for c := r.Off / clusterSize; c*clusterSize < r.End(); c++ {
 			cluster := disk.Range{Off: c * clusterSize, Len: clusterSize}
 			if !slices.ContainsFunc(changed, func(r disk.Range) bool { return !r.Intersect(cluster).Empty() }) {
-				t.Fatalf("cluster %d is its own, and did not change", c)
+				t.Fatalf("cluster %d is in the image, but did not change", c)
 			}
 		}
 	}
 	for _, r := range changed {
 		got, expected := make([]byte, min(r.Len, 2<<20)), make([]byte, min(r.Len, 2<<20))
 		if err := errors.Join(src.ReadAt(t.Context(), got, r.Off), want.ReadAt(t.Context(), expected, r.Off)); err != nil || !bytes.Equal(got, expected) {
-			t.Errorf("%v reads as something else: %v", r, err)
+			t.Errorf("content of %v differs, error %v", r, err)
 		}
 	}
 }
 
-// FuzzAbove writes any disk above any other, and reads it back.
+// FuzzAbove writes a fuzzed disk above another one and reads it back.
 func FuzzAbove(f *testing.F) {
 	f.Add([]byte("above"), []byte{1, 0, 2, 0, 200, 1}, uint16(3))
 	f.Add(make([]byte, 300), []byte{0, 9, 5, 0}, uint16(700))
@@ -225,7 +226,7 @@ func FuzzAbove(f *testing.F) {
 		defer src.Close()
 		got := make([]byte, len(now))
 		if err := src.ReadAt(t.Context(), got, 0); err != nil || !bytes.Equal(got, now) {
-			t.Fatalf("it reads as something else: %v", err)
+			t.Fatalf("content differs, error %v", err)
 		}
 	})
 }
@@ -235,30 +236,30 @@ func TestWriteAboveRefuses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "above.qcow2")
 	for _, b := range []Backing{{"", "raw"}, {"x", "vmdk"}} {
 		if err := WriteAbove(t.Context(), path, b, src, nil); !fault.Is(err, fault.Invalid) {
-			t.Errorf("%v: %v", b, err)
+			t.Errorf("backing file %v: got %v, want an invalid error", b, err)
 		}
 	}
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := WriteAbove(stopped, path, Backing{"x", "raw"}, src, []disk.Range{{Len: 1 << 20}}); err == nil {
-		t.Error("canceled, it went on")
+		t.Error("WriteAbove ignores the canceled context")
 	}
 	if _, err := os.Stat(path); err == nil {
-		t.Error("after an error a file is left")
+		t.Error("WriteAbove leaves a file after an error")
 	}
 	if err := os.WriteFile(path, []byte("mine"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := WriteAbove(t.Context(), path, Backing{"x", "raw"}, src, nil); err == nil {
-		t.Error("a file was written over")
+		t.Error("WriteAbove overwrites an existing file")
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("the existing file has %q, want %q, error %v", text, "mine", err)
 	}
 }
 
-// Opened alone, what is above reads as it was written, and all else as zeros; the file beneath
-// need not be there.
+// OpenAbove reads the changed ranges as written and the rest as zeros. The backing file need not
+// exist.
 func TestOpenAboveReadsNoBackingFile(t *testing.T) {
 	const size = 4<<20 + 512
 	changed := []disk.Range{{Off: 1 << 20, Len: 1 << 20}, {Off: 4 << 20, Len: 512}}
@@ -274,21 +275,21 @@ func TestOpenAboveReadsNoBackingFile(t *testing.T) {
 	defer src.Close()
 	got, all := make([]byte, size), make([]byte, size)
 	if err := errors.Join(src.ReadAt(t.Context(), got, 0), want.ReadAt(t.Context(), all, 0)); err != nil || src.Size() != size {
-		t.Fatalf("%d bytes, %v", src.Size(), err)
+		t.Fatalf("size %d, want %d, error %v", src.Size(), size, err)
 	}
 	expected := make([]byte, size)
 	for _, r := range changed {
 		copy(expected[r.Off:r.End()], all[r.Off:r.End()])
 	}
 	if !bytes.Equal(got, expected) {
-		t.Error("it reads as something else")
+		t.Error("content differs")
 	}
 	if err := os.Truncate(path, 1<<20); err != nil {
 		t.Fatal(err)
 	}
 	if src, err := OpenAbove(path); err == nil {
 		if err := src.ReadAt(t.Context(), got, 0); err == nil && bytes.Equal(got, expected) {
-			t.Error("one that was cut reads as before")
+			t.Error("a truncated image reads without an error")
 		}
 		src.Close()
 	}

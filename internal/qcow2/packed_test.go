@@ -17,35 +17,34 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// counted counts what is read of a file.
-type counted struct {
+// countingFile counts the reads of a file and their bytes.
+type countingFile struct {
 	memory
 	calls, bytes atomic.Int64
 }
 
-func (c *counted) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (c *countingFile) ReadAt(ctx context.Context, p []byte, off int64) error {
 	c.calls.Add(1)
 	c.bytes.Add(int64(len(p)))
 	return c.memory.ReadAt(ctx, p, off)
 }
 
-// packed returns a compressed image of a full disk of size bytes, by qemu-img.
-func packed(t testing.TB, size int64, options string) *counted {
+// packedImage returns a compressed image of a full disk of size bytes, written by qemu-img.
+func packedImage(t testing.TB, size int64, options string) *countingFile {
 	t.Helper()
-	requires(t, "qemu-img")
+	skipWithout(t, "qemu-img")
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
 	qemuImg(t, "convert", "-c", "-f", "raw", "-O", "qcow2", "-o", options, writeRaw(t, disk.NewPattern(size)), path)
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &counted{memory: b}
+	return &countingFile{memory: b}
 }
 
-// TestPackedClustersAreReadOnce reads a compressed disk in requests of 4 KiB, four readers
-// at a time, and whole: either way each byte of the file is read about once, and whole in
-// few requests.
-func TestPackedClustersAreReadOnce(t *testing.T) {
+// TestCompressedClustersAreReadOnce reads a compressed disk in one request, and in requests of 4 KiB with one and
+// four readers. Each byte of the file is read about once.
+func TestCompressedClustersAreReadOnce(t *testing.T) {
 	const size = 8 << 20
 	want := disk.NewPattern(size)
 	kinds := []string{"cluster_size=4k", "cluster_size=64k,compression_type=zstd", "cluster_size=2M"}
@@ -53,26 +52,25 @@ func TestPackedClustersAreReadOnce(t *testing.T) {
 		kinds = append(kinds, "cluster_size=64k", "cluster_size=2M,compression_type=zstd")
 	}
 	for _, options := range kinds {
-		image := packed(t, size, options).memory
+		image := packedImage(t, size, options).memory
 		for _, c := range []struct{ readers, request, calls int64 }{{1, size, 24}, {1, 4 << 10, 2500}, {4, 4 << 10, 2500}} {
-			file := &counted{memory: image}
+			file := &countingFile{memory: image}
 			src, err := openChain(file, "disk.qcow2", SourceOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := readInTurn(t, src, want, c.readers, c.request); err != nil {
+			if err := readConcurrently(t, src, want, c.readers, c.request); err != nil {
 				t.Fatal(err)
 			}
 			if n, most := file.bytes.Load(), file.Size()*13/10+256<<10; n > most || file.calls.Load() > c.calls {
-				t.Errorf("%s, %d readers, %d bytes a request: %d bytes of %d read in %d calls", options, c.readers, c.request, n, file.Size(), file.calls.Load())
+				t.Errorf("%s, %d readers, %d bytes a request: %d bytes of %d were read in %d calls", options, c.readers, c.request, n, file.Size(), file.calls.Load())
 			}
 		}
 	}
 }
 
-// readInTurn reads a disk with several readers, each of which takes its part from front
-// to back, and compares.
-func readInTurn(t *testing.T, src, want disk.Source, readers, request int64) error {
+// readConcurrently compares src with want. Several readers read their parts of the disk sequentially.
+func readConcurrently(t *testing.T, src, want disk.Source, readers, request int64) error {
 	var g errgroup.Group
 	part := src.Size() / readers
 	for i := range readers {
@@ -95,13 +93,13 @@ func readInTurn(t *testing.T, src, want disk.Source, readers, request int64) err
 	return g.Wait()
 }
 
-// TestKeptClustersAreBounded reads a byte of each of more clusters than are kept.
-func TestKeptClustersAreBounded(t *testing.T) {
+// TestClusterCacheIsLimited reads a byte of more clusters than the cache holds.
+func TestClusterCacheIsLimited(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	for options, size := range map[string]int64{"cluster_size=512": 128 << 10, "cluster_size=64k": 10 << 20, "cluster_size=2M": 12 << 20} {
-		src, err := openChain(packed(t, size, options), "disk.qcow2", SourceOptions{})
+		src, err := openChain(packedImage(t, size, options), "disk.qcow2", SourceOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,15 +115,15 @@ func TestKeptClustersAreBounded(t *testing.T) {
 			held += int64(len(k.data))
 		}
 		if held != c.bytes || held > keptBytes || len(c.kept) > keptClusters || len(c.kept) < 4 {
-			t.Errorf("%s: %d clusters of %d bytes kept, %d counted", options, len(c.kept), held, c.bytes)
+			t.Errorf("%s: %d cached clusters of %d bytes, counted as %d bytes", options, len(c.kept), held, c.bytes)
 		}
 	}
 }
 
-// TestInflatersLeaveNothingRunning: idle ones are dropped without a word.
-func TestInflatersLeaveNothingRunning(t *testing.T) {
+// Unused inflaters are released without being closed. They leave no goroutines.
+func TestInflatersLeaveNoGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
-	src, err := openChain(packed(t, 4<<20, "compression_type=zstd"), "disk.qcow2", SourceOptions{})
+	src, err := openChain(packedImage(t, 4<<20, "compression_type=zstd"), "disk.qcow2", SourceOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,11 +135,11 @@ func TestInflatersLeaveNothingRunning(t *testing.T) {
 	}
 }
 
-// TestPackedDamageIsNamed flips bytes of compressed data. Deflate has no checksum: some
-// flips give other bytes, which a manifest finds; none a fault without kind and remedy.
-func TestPackedDamageIsNamed(t *testing.T) {
+// TestDamagedCompressedClusters flips bytes of compressed data. Every error is corrupt and has a remedy.
+// Deflate has no checksum, so some flips cause no error; the manifest detects them.
+func TestDamagedCompressedClusters(t *testing.T) {
 	for _, options := range []string{"cluster_size=4k", "cluster_size=4k,compression_type=zstd"} {
-		file := packed(t, 256<<10, options)
+		file := packedImage(t, 256<<10, options)
 		refused := 0
 		for at := 20 << 10; at < len(file.memory); at += 997 {
 			file.memory[at] ^= 0x55
@@ -154,7 +152,7 @@ func TestPackedDamageIsNamed(t *testing.T) {
 			file.memory[at] ^= 0x55
 		}
 		if refused == 0 {
-			t.Errorf("%s: no flip was seen", options)
+			t.Errorf("%s: no flip was detected", options)
 		}
 	}
 }

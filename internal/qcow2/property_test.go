@@ -11,9 +11,8 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// TestWriterAndReaderAgree is a property over seeds: a disk of any size, written in any
-// order with resumes in between, passes qemu-img check, and our reader gives back every
-// byte, in requests of any size, and calls only zeros zero.
+// TestWriterAndReaderAgree writes disks of random sizes in random order, with resumes. The image passes
+// qemu-img check, and Source returns every byte in requests of any size. Zero extents contain only zeros.
 func TestWriterAndReaderAgree(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -21,7 +20,7 @@ func TestWriterAndReaderAgree(t *testing.T) {
 	seeds := map[bool]uint64{false: 12, true: 24}[lane.Slow]
 	for seed := range seeds {
 		rnd := rand.New(rand.NewPCG(seed, 41))
-		size := anySize(rnd)
+		size := randomSize(rnd)
 		path := filepath.Join(t.TempDir(), "disk.qcow2")
 		im, err := Create(path, size, Options{})
 		if err != nil {
@@ -29,7 +28,7 @@ func TestWriterAndReaderAgree(t *testing.T) {
 		}
 		want := make(memory, size)
 		for range 1 + rnd.IntN(3) {
-			scribble(t, rnd, im, want)
+			writeRandomPieces(t, rnd, im, want)
 			if rnd.IntN(3) == 0 {
 				if err := im.Close(); err != nil {
 					t.Fatal(err)
@@ -42,13 +41,13 @@ func TestWriterAndReaderAgree(t *testing.T) {
 		if err := errors.Join(im.Finish(t.Context()), im.Close()); err != nil {
 			t.Fatal(err)
 		}
-		judge(t, path, want)
-		readAnyhow(t, rnd, seed, open(t, path), want)
+		checkWithQEMU(t, path, want)
+		compareRandomReads(t, rnd, seed, openDirect(t, path), want)
 	}
 }
 
-// anySize returns the size of a disk: mostly whole sectors, often near a cluster's end.
-func anySize(rnd *rand.Rand) int64 {
+// randomSize returns a disk size in whole sectors, often near a multiple of the cluster size.
+func randomSize(rnd *rand.Rand) int64 {
 	sectors := 1 + rnd.Int64N(12<<20/disk.SectorSize)
 	if rnd.IntN(3) == 0 {
 		sectors = (1+rnd.Int64N(100))*clusterSize/disk.SectorSize + rnd.Int64N(3) - 1
@@ -56,8 +55,8 @@ func anySize(rnd *rand.Rand) int64 {
 	return sectors * disk.SectorSize
 }
 
-// readAnyhow compares random ranges, then all of it by its extents.
-func readAnyhow(t *testing.T, rnd *rand.Rand, seed uint64, src *Source, want memory) {
+// compareRandomReads compares random ranges, then the extents, then the whole disk.
+func compareRandomReads(t *testing.T, rnd *rand.Rand, seed uint64, src *Source, want memory) {
 	t.Helper()
 	defer src.Close()
 	for range 100 {

@@ -10,21 +10,21 @@ import (
 	"github.com/decamp/decamp/internal/disk/rawfile"
 )
 
-// requires skips a test on a machine that lacks something: "root" or a program.
-func requires(t testing.TB, what string) {
+// skipWithout skips the test if a program is not in PATH, or without root privileges if name is "root".
+func skipWithout(t testing.TB, name string) {
 	t.Helper()
-	if what == "root" {
+	if name == "root" {
 		if os.Geteuid() != 0 {
 			t.Skip("needs root, to mount file systems")
 		}
 		return
 	}
-	if _, err := exec.LookPath(what); err != nil {
-		t.Skipf("needs %s in PATH", what)
+	if _, err := exec.LookPath(name); err != nil {
+		t.Skipf("needs %s in PATH", name)
 	}
 }
 
-// qemuImg runs qemu-img, which must succeed, and returns what it said.
+// qemuImg runs qemu-img, requires success, and returns the output.
 func qemuImg(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("qemu-img", args...).CombinedOutput()
@@ -34,19 +34,19 @@ func qemuImg(t testing.TB, args ...string) string {
 	return string(out)
 }
 
-// judge has qemu-img check an image, leaks included, and compare it with want. Without
-// qemu-img there is no judge, and the test goes on without a verdict.
-func judge(t *testing.T, path string, want disk.Source) {
+// checkWithQEMU runs qemu-img check on an image, which includes leaks, and compares it with want. Without
+// qemu-img it only logs a message.
+func checkWithQEMU(t *testing.T, path string, want disk.Source) {
 	t.Helper()
 	if _, err := exec.LookPath("qemu-img"); err != nil {
-		t.Log("no qemu-img in PATH to judge the image")
+		t.Log("no qemu-img in PATH to check the image")
 		return
 	}
 	qemuImg(t, "check", "-q", "-f", "qcow2", path)
 	qemuImg(t, "compare", "-q", "-f", "qcow2", "-F", "raw", path, writeRaw(t, want))
 }
 
-// writeRaw writes src to a raw file, holes left out.
+// writeRaw writes src to a sparse raw file.
 func writeRaw(t testing.TB, src disk.Source) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "want.raw")
@@ -54,15 +54,15 @@ func writeRaw(t testing.TB, src disk.Source) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, f, src)
+	copyDisk(t, f, src)
 	if err := f.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
-// put writes src to dst in pieces of up to 1 MiB, holes as Zero.
-func put(t testing.TB, dst disk.Target, src disk.Source) {
+// copyDisk writes src to dst in pieces of up to 1 MiB. It calls Zero for holes.
+func copyDisk(t testing.TB, dst disk.Target, src disk.Source) {
 	t.Helper()
 	extents, err := src.Extents(t.Context(), disk.Range{Len: src.Size()})
 	if err != nil {

@@ -12,22 +12,22 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// TestRemediesWork pastes the remedy of each refusal into a shell, for images with names
-// that shells and qemu-img take for something else; afterwards there is an image to read.
-func TestRemediesWork(t *testing.T) {
+// TestRemedyCommandsWork runs the command in the remedy of each refusal in a shell. The command creates a readable image,
+// even if the name of the image has special characters for shells or qemu-img.
+func TestRemedyCommandsWork(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	requires(t, "qemu-img")
-	requires(t, "qemu-io")
+	skipWithout(t, "qemu-img")
+	skipWithout(t, "qemu-io")
 	const key = "secret,id=s,data=x"
 	encryption := []string{"--object", key, "-o", "encrypt.format=aes,encrypt.key-secret=s"}
-	if lane.Slow { // qemu-img measures for a second how fast it hashes
+	if lane.Slow { // slow: qemu-img benchmarks its hash for a second
 		encryption[3] = "encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10"
 	}
 	for name, c := range map[string]struct {
 		args []string
-		open string // the options that qemu-io takes to write
+		open string // options of qemu-io
 	}{
 		"it's, a disk": {encryption, "encrypt.key-secret=s,"},
 		"$HOME":        {[]string{"-o", "data_file=data"}, ""},
@@ -67,8 +67,8 @@ func TestRemediesWork(t *testing.T) {
 	}
 }
 
-// createImage makes an image of 1 MiB. With LUKS, qemu-img measures how fast it hashes, which
-// fails now and then on a busy machine: "Unable to get accurate CPU usage".
+// createImage creates an image of 1 MiB. For LUKS, qemu-img benchmarks its hash. This sometimes fails on a
+// busy machine with "Unable to get accurate CPU usage", so createImage tries again.
 func createImage(t *testing.T, args ...string) {
 	t.Helper()
 	args = append(append([]string{"create", "-q", "-f", "qcow2"}, args...), "image", "1M")
@@ -82,9 +82,9 @@ func createImage(t *testing.T, args ...string) {
 	t.Fatalf("qemu-img %q: %v\n%s", args, err, out)
 }
 
-// TestRebaseRemedyWorks says what format a backing file has, as the remedy tells.
+// TestRebaseRemedyWorks runs the command in the remedy that sets the missing format of a backing file.
 func TestRebaseRemedyWorks(t *testing.T) {
-	requires(t, "qemu-img")
+	skipWithout(t, "qemu-img")
 	t.Chdir(t.TempDir())
 	base := writeRaw(t, disk.NewPattern(1<<20))
 	qemuImg(t, "create", "-q", "-f", "qcow2", "my disk", "1M")
@@ -95,9 +95,9 @@ func TestRebaseRemedyWorks(t *testing.T) {
 	if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", command, err, out)
 	}
-	judgeReader(t, "my disk")
+	compareWithQEMU(t, "my disk")
 	got, err := readAll(t, openAll(t, "my disk"))
 	if err != nil || disk.AllZero(got) {
-		t.Errorf("the raw file is not read (%v)", err)
+		t.Errorf("the content of the raw file is missing (%v)", err)
 	}
 }

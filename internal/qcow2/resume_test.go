@@ -13,27 +13,27 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// TestFinishWritesHeaderLast lets Finish fail at the header: the note must still be there.
+// TestFinishWritesHeaderLast cancels Finish before it writes the header. The file then still has the note.
 func TestFinishWritesHeaderLast(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
 	im, err := Create(path, 8<<20, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, im, disk.NewSparsePattern(8<<20, 0.5, 1))
+	copyDisk(t, im, disk.NewSparsePattern(8<<20, 0.5, 1))
 	if err := im.writeTables(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := im.Finish(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("finish: %v", err)
+		t.Errorf("Finish: got %v, want %v", err, context.Canceled)
 	}
 	if err := im.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenSource(path, SourceOptions{}); !fault.Is(err, fault.Corrupt) {
-		t.Errorf("it opens: %v", err)
+		t.Errorf("OpenSource: got %v, want a corrupt error", err)
 	}
 	again, err := Open(path, Options{})
 	if err != nil {
@@ -42,12 +42,12 @@ func TestFinishWritesHeaderLast(t *testing.T) {
 	if err := again.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	judge(t, path, disk.NewSparsePattern(8<<20, 0.5, 1))
+	checkWithQEMU(t, path, disk.NewSparsePattern(8<<20, 0.5, 1))
 }
 
 func TestZeroFreesClustersOnResume(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
-	finish(t, path, disk.NewPattern(8<<20))
+	mustWriteImage(t, path, disk.NewPattern(8<<20))
 	im, err := Open(path, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestZeroFreesClustersOnResume(t *testing.T) {
 func TestResumeRefusals(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "disk.qcow2")
-	finish(t, path, disk.NewPattern(4<<20))
+	mustWriteImage(t, path, disk.NewPattern(4<<20))
 	other := filepath.Join(dir, "other")
 	if err := os.WriteFile(other, bytes.Repeat([]byte("x"), 8<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -87,16 +87,16 @@ func TestResumeRefusals(t *testing.T) {
 		"same file size":     {open(path, 4<<20-512), fault.Conflict},
 		"no qcow2":           {open(other, 0), fault.Conflict},
 		"no qcow2, size":     {open(other, 4<<20), fault.Conflict},
-		"nothing":            {open(filepath.Join(dir, "none"), 0), fault.NotFound},
+		"no file":            {open(filepath.Join(dir, "none"), 0), fault.NotFound},
 		"create over a file": {create(path, 4<<20), fault.Conflict},
 		"size 0":             {create(filepath.Join(dir, "zero"), 0), fault.Unsupported},
 		"8 PiB":              {create(filepath.Join(dir, "huge"), 8<<50), fault.Unsupported},
 	} {
 		if !fault.Is(c.err, c.want) || fault.HintOf(c.err) == "" {
-			t.Errorf("%s: %v (%v)", name, c.err, fault.KindOf(c.err))
+			t.Errorf("%s: got %v (%v), want kind %v", name, c.err, fault.KindOf(c.err), c.want)
 		}
 	}
-	readBack(t, path, disk.NewPattern(4<<20)) // none of the attempts changed it
+	readBack(t, path, disk.NewPattern(4<<20)) // the refused calls changed nothing
 }
 
 func TestOneWriterAtATime(t *testing.T) {
@@ -107,7 +107,7 @@ func TestOneWriterAtATime(t *testing.T) {
 	}
 	defer im.Close()
 	if _, err := Open(path, Options{}); !fault.Is(err, fault.Conflict) {
-		t.Errorf("second writer: %v", err)
+		t.Errorf("second writer: got %v, want a conflict", err)
 	}
 }
 
@@ -125,17 +125,18 @@ func TestOpenCompletesAKilledCreate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		put(t, im, disk.NewPattern(3<<20))
+		copyDisk(t, im, disk.NewPattern(3<<20))
 		if err := im.Finish(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		judge(t, path, disk.NewPattern(3<<20))
+		checkWithQEMU(t, path, disk.NewPattern(3<<20))
 	}
 }
 
-// TestResumeAfterQEMU: writes in place do no harm, a cluster that qemu put elsewhere would.
+// An image resumes after qemu wrote to allocated clusters. It does not resume after qemu allocated a cluster,
+// because its offset does not match the layout.
 func TestResumeAfterQEMU(t *testing.T) {
-	requires(t, "qemu-io")
+	skipWithout(t, "qemu-io")
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
 	im, err := Create(path, 8<<20, Options{})
 	if err == nil {

@@ -18,25 +18,25 @@ import (
 func TestSourceConformance(t *testing.T) {
 	disktest.TestSource(t, func(t *testing.T, want disk.Source) disk.Source {
 		path := filepath.Join(t.TempDir(), "disk.qcow2")
-		finish(t, path, want)
-		return open(t, path)
+		mustWriteImage(t, path, want)
+		return openDirect(t, path)
 	})
 }
 
-// slowKinds are images of TestSourceReadsWhatQEMUWrites whose options each occur in another one, in TestChains,
-// TestHistories or TestKeptClustersAreBounded.
+// slowKinds are the cases of TestSourceReadsQEMUImages that run only with the build tag slow. Other cases,
+// TestChains, TestModifiedImages and TestClusterCacheIsLimited cover their options.
 var slowKinds = map[string]bool{
 	"version 2": true, "512-byte clusters": true, "2 MiB clusters": true, "lazy refcounts": true,
 	"metadata allocated": true, "no zero detection": true, "compressed": true, "compressed, 2 MiB": true, "compressed, v2": true,
 	"compressed, 512 B": true, "zstd": true, "zstd, 2 MiB": true, "subclusters": true, "subclusters, 16 K": true, "subclusters, zlib": true, "all allocated": true,
 }
 
-// TestSourceReadsWhatQEMUWrites runs the suite on images that qemu-img made.
-func TestSourceReadsWhatQEMUWrites(t *testing.T) {
+// TestSourceReadsQEMUImages runs the conformance suite on images of qemu-img.
+func TestSourceReadsQEMUImages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	requires(t, "qemu-img")
+	skipWithout(t, "qemu-img")
 	for name, options := range map[string][]string{
 		"default":            nil,
 		"version 2":          {"-o", "compat=0.10"},
@@ -73,15 +73,15 @@ func TestSourceReadsWhatQEMUWrites(t *testing.T) {
 					args := append([]string{"convert", "-f", "raw", "-O", "qcow2"}, options...)
 					qemuImg(t, append(args, writeRaw(t, want), path)...)
 				}
-				return open(t, path)
+				return openDirect(t, path)
 			})
 		})
 	}
 }
 
-// TestZeroClusters has qemu write, discard and zero by flag.
+// TestZeroClusters reads an image in which qemu-io wrote data and zero clusters.
 func TestZeroClusters(t *testing.T) {
-	requires(t, "qemu-io")
+	skipWithout(t, "qemu-io")
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
 	qemuImg(t, "create", "-q", "-f", "qcow2", path, "8M")
 	out, err := exec.Command("qemu-io", "-f", "qcow2", "-c", "write -P 5 0 4M", "-c", "write -z 1M 1M", "-c", "write -z 6M 64k", path).CombinedOutput()
@@ -95,13 +95,13 @@ func TestZeroClusters(t *testing.T) {
 		}
 	}
 	readBack(t, path, want)
-	extents, err := open(t, path).Extents(t.Context(), disk.Range{Len: 8 << 20})
+	extents, err := openDirect(t, path).Extents(t.Context(), disk.Range{Len: 8 << 20})
 	if err != nil || len(extents) != 4 || extents[1] != (disk.Extent{Range: disk.Range{Off: 1 << 20, Len: 1 << 20}, Kind: disk.Zero}) {
 		t.Errorf("extents %v, %v", extents, err)
 	}
 }
 
-func open(t *testing.T, path string) *Source {
+func openDirect(t *testing.T, path string) *Source {
 	t.Helper()
 	src, err := OpenSource(path, SourceOptions{Direct: true})
 	if err != nil {
@@ -110,8 +110,8 @@ func open(t *testing.T, path string) *Source {
 	return src
 }
 
-func TestForeignFeaturesAreRefused(t *testing.T) {
-	requires(t, "qemu-img")
+func TestUnsupportedFeaturesAreRefused(t *testing.T) {
+	skipWithout(t, "qemu-img")
 	dir := t.TempDir()
 	backing := filepath.Join(dir, "backing.qcow2")
 	qemuImg(t, "create", "-q", "-f", "qcow2", backing, "1M")
@@ -124,16 +124,16 @@ func TestForeignFeaturesAreRefused(t *testing.T) {
 		qemuImg(t, append(append([]string{"create", "-q", "-f", "qcow2"}, args...), path, "1M")...)
 		_, err := OpenSource(path, SourceOptions{})
 		if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), want) || !strings.Contains(fault.HintOf(err), want+"'") {
-			t.Errorf("%s: %v", want, err)
+			t.Errorf("feature %q: got %v, want an unsupported error with a command", want, err)
 		}
 	}
 }
 
-// small returns the bytes of a finished image of size bytes and its layout.
-func small(t testing.TB, size int64) ([]byte, layout) {
+// smallImage returns a finished image of a disk of size bytes, and its layout.
+func smallImage(t testing.TB, size int64) ([]byte, layout) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
-	finish(t, path, disk.NewPattern(size))
+	mustWriteImage(t, path, disk.NewPattern(size))
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -145,10 +145,10 @@ func small(t testing.TB, size int64) ([]byte, layout) {
 	return b, l
 }
 
-// TestDamageIsNamed changes one number of an image at a time.
-func TestDamageIsNamed(t *testing.T) {
-	good, l := small(t, 3<<20)
-	l2 := l.l2.Off + 8*5 // entry of the sixth cluster
+// TestDamagedImages changes one number of an image in each case. The error describes the damage.
+func TestDamagedImages(t *testing.T) {
+	good, l := smallImage(t, 3<<20)
+	l2 := l.l2.Off + 8*5 // offset of the entry of cluster 5
 	for name, c := range map[string]struct {
 		at    int64
 		value uint64
@@ -176,7 +176,7 @@ func TestDamageIsNamed(t *testing.T) {
 		"long header":        {96, 4<<32 | 65544, "more than a cluster", fault.Corrupt},
 		"backing file":       {12, 4096<<32 | 5, "backing file", fault.Unsupported},
 		"name too long":      {12, 4096<<32 | 1024, "name of its backing", fault.Corrupt},
-		"name cut short":     {12, 65535<<32 | 5, "name of its backing", fault.Corrupt},
+		"truncated name":     {12, 65535<<32 | 5, "name of its backing", fault.Corrupt},
 		"name far away":      {12, 1<<63 | 5, "name of its backing", fault.Corrupt},
 		"name in the header": {12, 100<<32 | 5, "name of its backing", fault.Corrupt},
 		"corrupt":            {72, featureCorrupt, "marked it", fault.Corrupt},
@@ -204,7 +204,7 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 }
 
-// openImage opens an image that is in memory.
+// openImage opens an image in memory.
 func openImage(image memory) (*Source, error) { return openChain(image, "disk.qcow2", SourceOptions{}) }
 
 // readImage reads the whole disk of an image.
@@ -217,25 +217,25 @@ func readImage(t testing.TB, image memory) ([]byte, error) {
 	return p, src.ReadAt(t.Context(), p, 0)
 }
 
-// TestTruncationIsSeen cuts an image at every 32 KiB.
-func TestTruncationIsSeen(t *testing.T) {
-	good, l := small(t, 3<<20)
-	last := l.data.End() - clusterSize // of the last cluster some may be missing, see readStandard
+// TestTruncationIsDetected truncates an image at every multiple of 32 KiB.
+func TestTruncationIsDetected(t *testing.T) {
+	good, l := smallImage(t, 3<<20)
+	last := l.data.End() - clusterSize // a part of the last cluster may be missing, see readStandard
 	for end := int64(0); end <= last; end += clusterSize / 2 {
 		if _, err := readImage(t, good[:end]); !fault.Is(err, fault.Corrupt) {
-			t.Errorf("cut at %d: %v", end, err)
+			t.Errorf("truncated at %d: got %v, want a corrupt error", end, err)
 		}
 	}
 	if _, err := readImage(t, good); err != nil {
-		t.Errorf("whole: %v", err)
+		t.Errorf("complete image: %v", err)
 	}
 }
 
-// TestFlipsInTables flips each bit that says where data is. The format has no checksums:
-// a flip may lead to other data of the same file (which the manifest finds), but never to
-// a panic or to an error without a remedy.
+// TestFlipsInTables flips each bit of the header and of the mapping tables. This never causes a panic or an
+// error without a remedy. The format has no checksums, so a flip can map other data of the file without an
+// error; the manifest detects it.
 func TestFlipsInTables(t *testing.T) {
-	image, l := small(t, 2*clusterSize)
+	image, l := smallImage(t, 2*clusterSize)
 	for _, r := range []disk.Range{{Len: headerV3}, {Off: l.l1.Off, Len: 8}, {Off: l.l2.Off, Len: 16}} {
 		for bit := r.Off * 8; bit < r.End()*8; bit++ {
 			image[bit/8] ^= 1 << (bit % 8)

@@ -20,7 +20,7 @@ func TestUnfinishedConforms(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { im.Close() })
-		put(t, im, want)
+		copyDisk(t, im, want)
 		src, err := OpenUnfinished(path, SourceOptions{Direct: true})
 		if err != nil {
 			t.Fatal(err)
@@ -45,17 +45,17 @@ func TestUnfinishedIsForUnfinishedImagesOnly(t *testing.T) {
 	}
 	for _, path := range []string{finished, cut} {
 		if _, err := OpenUnfinished(path, SourceOptions{}); !fault.Is(err, fault.Corrupt) {
-			t.Errorf("%s: %v", filepath.Base(path), err)
+			t.Errorf("%s: got %v, want a corrupt error", filepath.Base(path), err)
 		}
 	}
 }
 
-// Tables that nobody can read are no loss: the disk is found without them. What is not of our
-// layout is left alone.
+// Unfinish restores an image whose tables are unreadable. It refuses a file whose layout does not match the
+// size.
 func TestUnfinish(t *testing.T) {
 	src := disk.NewSparsePattern(24<<20+512, 0.5, 3)
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
-	finish(t, path, src)
+	mustWriteImage(t, path, src)
 	l, err := newLayout(src.Size())
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestUnfinish(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := Unfinish(path, src.Size()+64<<20); !fault.Is(err, fault.Conflict) {
-		t.Errorf("of another size: %v", err)
+		t.Errorf("Unfinish with a wrong size: got %v, want a conflict", err)
 	}
 	if err := Unfinish(path, src.Size()); err != nil {
 		t.Fatal(err)
@@ -80,8 +80,8 @@ func TestUnfinish(t *testing.T) {
 	if err := im.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openDamaged(t, path).check(t, src.Size()); err != nil {
+	if _, err := openDamaged(t, path).checkTables(t, src.Size()); err != nil {
 		t.Error(err)
 	}
-	judge(t, path, src)
+	checkWithQEMU(t, path, src)
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// counting counts the bytes and the requests that reach a source, and may hold them up.
-type counting struct {
+// countingSource is a source that counts its requests and their bytes, and may delay them.
+type countingSource struct {
 	disk.Source
 	bytes, requests atomic.Int64
 	hold            func(ctx context.Context) error // called before each request; nil holds nothing
 	holdMap         func(ctx context.Context) error // the same for extents
 }
 
-func (s *counting) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (s *countingSource) ReadAt(ctx context.Context, p []byte, off int64) error {
 	s.requests.Add(1)
 	s.bytes.Add(int64(len(p)))
 	if s.hold != nil {
@@ -35,7 +35,7 @@ func (s *counting) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return s.Source.ReadAt(ctx, p, off)
 }
 
-func (s *counting) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
+func (s *countingSource) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
 	if s.holdMap != nil {
 		if err := s.holdMap(ctx); err != nil {
 			return nil, err
@@ -45,7 +45,7 @@ func (s *counting) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, er
 }
 
 // openCounted opens a file over src in a cache of an export, and closes both with the test.
-func openCounted(t *testing.T, src *counting, o Options) *File {
+func openCounted(t *testing.T, src *countingSource, o Options) *File {
 	t.Helper()
 	c := New(o)
 	f := c.Open(context.Background(), "test", src)
@@ -57,20 +57,20 @@ func openCounted(t *testing.T, src *counting, o Options) *File {
 	return f
 }
 
-// view reads a range and compares its bytes with the source.
-func view(t *testing.T, f *File, r disk.Range) {
+// checkView reads a range with View and compares its bytes with the source.
+func checkView(t *testing.T, f *File, r disk.Range) {
 	t.Helper()
 	data, release, err := f.View(t.Context(), make([]byte, r.Len), r.Off)
 	defer release()
 	want := make([]byte, r.Len)
-	if err := errors.Join(err, f.src.(*counting).Source.ReadAt(t.Context(), want, r.Off)); err != nil {
+	if err := errors.Join(err, f.src.(*countingSource).Source.ReadAt(t.Context(), want, r.Off)); err != nil {
 		t.Error(err)
 	} else if !bytes.Equal(data, want) {
-		t.Errorf("the bytes of %v are wrong", r)
+		t.Errorf("the bytes of %v differ from the source", r)
 	}
 }
 
-func TestFileIsASource(t *testing.T) {
+func TestFileConformsToSource(t *testing.T) {
 	disktest.TestSource(t, func(t *testing.T, want disk.Source) disk.Source {
 		c := New(ExportOptions())
 		t.Cleanup(func() {
@@ -82,13 +82,13 @@ func TestFileIsASource(t *testing.T) {
 	})
 }
 
-// Four connections read parts of the disk as nbdcopy does: in order, with many requests under way, and
-// only data. Nothing is fetched twice, and nothing of the holes.
+// Four connections read parts of the disk like nbdcopy: in order, with many concurrent requests, and
+// only data. The cache requests each byte of data once, and no holes.
 func TestParallelStreamsFetchEachByteOnce(t *testing.T) {
 	for name, fill := range map[string]float64{"full": 1, "sparse": 0.25} {
 		t.Run(name, func(t *testing.T) {
 			const size, part, step, depth = 384 << 20, 64 << 20, 256 << 10, 16
-			src := &counting{Source: disk.NewSparsePattern(size, fill, 7)}
+			src := &countingSource{Source: disk.NewSparsePattern(size, fill, 7)}
 			f := openCounted(t, src, ExportOptions())
 			var data int64
 			var next atomic.Int64
@@ -118,7 +118,7 @@ func TestParallelStreamsFetchEachByteOnce(t *testing.T) {
 							for off := e.Off; e.Kind == disk.Data && off < e.End(); off += step {
 								room <- struct{}{}
 								connections.Go(func() {
-									view(t, f, disk.Range{Off: off, Len: min(step, e.End()-off)})
+									checkView(t, f, disk.Range{Off: off, Len: min(step, e.End()-off)})
 									<-room
 								})
 							}
@@ -127,8 +127,8 @@ func TestParallelStreamsFetchEachByteOnce(t *testing.T) {
 				})
 			}
 			connections.Wait()
-			if got := src.bytes.Load(); got < data || got > data+data/25 { // reads that are very late come twice
-				t.Errorf("%d bytes of data took %d bytes", data, got)
+			if got := src.bytes.Load(); got < data || got > data+data/25 { // very late reads are requested twice
+				t.Errorf("%d bytes of data took %d requested bytes", data, got)
 			}
 		})
 	}
@@ -137,97 +137,97 @@ func TestParallelStreamsFetchEachByteOnce(t *testing.T) {
 // Readers that take turns, one request at a time, keep their pages with the least memory of an export.
 func TestStreamsDoNotEvictEachOther(t *testing.T) {
 	const size, step = 256 << 20, 128 << 10
-	src := &counting{Source: disk.NewPattern(size)}
+	src := &countingSource{Source: disk.NewPattern(size)}
 	f := openCounted(t, src, ExportOptions())
 	for off := int64(0); off < size/4; off += step {
 		for i := range int64(4) {
-			view(t, f, disk.Range{Off: i*size/4 + off, Len: step})
+			checkView(t, f, disk.Range{Off: i*size/4 + off, Len: step})
 		}
 	}
 	if got := src.bytes.Load(); got > size+size/100 {
-		t.Errorf("%d bytes took %d bytes", size, got)
+		t.Errorf("%d bytes took %d requested bytes", size, got)
 	}
 }
 
 func TestSecondPassIsReadAheadAgain(t *testing.T) {
 	const size, step = 96 << 20, 256 << 10
-	src := &counting{Source: disk.NewPattern(size)}
+	src := &countingSource{Source: disk.NewPattern(size)}
 	f := openCounted(t, src, ExportOptions())
 	for range 2 {
 		for off := int64(0); off < size; off += step {
-			view(t, f, disk.Range{Off: off, Len: step})
+			checkView(t, f, disk.Range{Off: off, Len: step})
 		}
 	}
 	if bytes, requests := src.bytes.Load(), src.requests.Load(); bytes > 2*size+size/50 || requests > 2*size/(1<<20)+8 {
-		t.Errorf("two passes over %d bytes took %d bytes in %d requests", size, bytes, requests)
+		t.Errorf("two passes over %d bytes took %d requested bytes in %d requests", size, bytes, requests)
 	}
 }
 
-// The first read of a position fetches only its sectors, the second one of a block all of it.
-func TestRandomReadsFetchWhatIsAskedFor(t *testing.T) {
+// The first read in a block requests only its sectors, the second one the whole block.
+func TestRandomReadsRequestOnlyTheirSectors(t *testing.T) {
 	const size, reads = 4 << 30, 400
-	src := &counting{Source: disk.NewPattern(size)}
+	src := &countingSource{Source: disk.NewPattern(size)}
 	f := openCounted(t, src, ExportOptions())
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range reads {
-		view(t, f, disk.Range{Off: rnd.Int64N(size>>12) << 12, Len: 4 << 10})
+		checkView(t, f, disk.Range{Off: rnd.Int64N(size>>12) << 12, Len: 4 << 10})
 	}
 	if got := src.bytes.Load(); got > 2*reads*4<<10 {
-		t.Errorf("%d reads of 4 KiB took %d bytes", reads, got)
+		t.Errorf("%d reads of 4 KiB took %d requested bytes", reads, got)
 	}
-	near := func(fetched int64, offsets ...int64) {
+	readAndCount := func(requested int64, offsets ...int64) {
 		t.Helper()
 		before := src.bytes.Load()
 		for _, off := range offsets {
-			view(t, f, disk.Range{Off: off, Len: 1000})
+			checkView(t, f, disk.Range{Off: off, Len: 1000})
 		}
-		if got := src.bytes.Load() - before; got != fetched {
-			t.Errorf("reads at %v took %d bytes, want %d", offsets, got, fetched)
+		if got := src.bytes.Load() - before; got != requested {
+			t.Errorf("reads at %v took %d requested bytes, want %d", offsets, got, requested)
 		}
 	}
-	near(3*512, 100<<20+300)
-	near(0, 100<<20+300, 100<<20+100)
-	near(64<<10, 100<<20+40_000)
-	near(0, 100<<20, 100<<20+64<<10-1000, 100<<20+300)
+	readAndCount(3*512, 100<<20+300)
+	readAndCount(0, 100<<20+300, 100<<20+100)
+	readAndCount(64<<10, 100<<20+40_000)
+	readAndCount(0, 100<<20, 100<<20+64<<10-1000, 100<<20+300)
 }
 
 func TestViewStaysValidUntilItsRelease(t *testing.T) {
 	const size = 64 << 20
-	src := &counting{Source: disk.NewPattern(size)}
+	src := &countingSource{Source: disk.NewPattern(size)}
 	f := openCounted(t, src, Options{PageSize: LeastPageSize, Pages: leastPages, Blocks: leastBlocks})
-	type held struct {
+	type heldView struct {
 		data    []byte
 		release func()
 		off     int64
 	}
-	var views []held
+	var views []heldView
 	for off := int64(0); off < 8<<20; off += 256 << 10 {
 		data, release, err := f.View(t.Context(), make([]byte, 4096), off)
 		if err != nil {
 			t.Fatal(err)
 		}
-		views = append(views, held{data, release, off})
+		views = append(views, heldView{data, release, off})
 	}
 	for off := int64(8 << 20); off < size; off += 128 << 10 {
-		view(t, f, disk.Range{Off: off, Len: 128 << 10})
+		checkView(t, f, disk.Range{Off: off, Len: 128 << 10})
 	}
 	want := make([]byte, 4096)
 	for _, v := range views {
 		if err := src.Source.ReadAt(t.Context(), want, v.off); err != nil || !bytes.Equal(v.data, want) {
-			t.Errorf("the view at %d has other bytes now (%v)", v.off, err)
+			t.Errorf("the view at %d has changed (%v)", v.off, err)
 		}
 		v.release()
 	}
 }
 
-// untilDone holds a request until its context ends.
-func untilDone(ctx context.Context) error {
+// waitForEnd delays a request until its context ends.
+func waitForEnd(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
 func TestReadsEndWithTheirTimeout(t *testing.T) {
-	src := &counting{Source: disk.NewPattern(64 << 20), hold: untilDone}
+	src := &countingSource{Source: disk.NewPattern(64 << 20), hold: waitForEnd}
 	f := openCounted(t, src, Options{ReadTimeout: 20 * time.Millisecond})
 	for _, n := range []int64{512, 100 << 10, 5 << 20} {
 		err := f.ReadAt(t.Context(), make([]byte, n), 0)
@@ -245,7 +245,7 @@ func TestReadsEndWithTheirTimeout(t *testing.T) {
 func TestFailedReadIsRepeatedByTheNextOne(t *testing.T) {
 	broken := fault.New(fault.Unreachable, "the host is down")
 	var down atomic.Bool
-	src := &counting{Source: disk.NewPattern(64 << 20), hold: func(context.Context) error {
+	src := &countingSource{Source: disk.NewPattern(64 << 20), hold: func(context.Context) error {
 		if down.Load() {
 			return broken
 		}
@@ -253,27 +253,27 @@ func TestFailedReadIsRepeatedByTheNextOne(t *testing.T) {
 	}}
 	f := openCounted(t, src, ExportOptions())
 	for off := int64(0); off < 8<<20; off += 256 << 10 {
-		view(t, f, disk.Range{Off: off, Len: 256 << 10})
+		checkView(t, f, disk.Range{Off: off, Len: 256 << 10})
 	}
 	f.fills.Wait()
 	down.Store(true)
 	for _, r := range []disk.Range{{Off: 50 << 20, Len: 4096}, {Off: 40 << 20, Len: 1 << 20}, {Off: 32 << 20, Len: 5 << 20}} {
 		if err := f.ReadAt(t.Context(), make([]byte, r.Len), r.Off); !errors.Is(err, broken) {
-			t.Errorf("reading %v of a host that is down: %v", r, err)
+			t.Errorf("read of %v from a host that is down: %v", r, err)
 		}
 		f.fills.Wait()
 		down.Store(false)
-		view(t, f, r)
+		checkView(t, f, r)
 		down.Store(true)
 	}
 	down.Store(false)
 }
 
-// A host that needs long for its map does not delay reads for long; the map is used when it is there.
+// A slow map of a host does not delay reads for long. The cache uses the map when it has it.
 func TestReadsDoNotWaitForASlowMap(t *testing.T) {
 	const size, step = 128 << 20, 256 << 10
 	ready := make(chan struct{})
-	src := &counting{Source: disk.NewSparsePattern(size, 0.3, 4), holdMap: func(ctx context.Context) error {
+	src := &countingSource{Source: disk.NewSparsePattern(size, 0.3, 4), holdMap: func(ctx context.Context) error {
 		select {
 		case <-ready:
 			return nil
@@ -283,7 +283,7 @@ func TestReadsDoNotWaitForASlowMap(t *testing.T) {
 	}}
 	f := openCounted(t, src, Options{PageSize: LeastPageSize, Pages: 8, mapPatience: time.Millisecond})
 	for off := int64(0); off < size/2; off += step {
-		view(t, f, disk.Range{Off: off, Len: step})
+		checkView(t, f, disk.Range{Off: off, Len: step})
 	}
 	if got := src.bytes.Load(); got < size/2 {
 		t.Errorf("%d bytes were read without a map", got)
@@ -295,7 +295,7 @@ func TestReadsDoNotWaitForASlowMap(t *testing.T) {
 	f.fills.Wait()
 	before := src.bytes.Load()
 	for off := int64(size / 2); off < size; off += step {
-		view(t, f, disk.Range{Off: off, Len: step})
+		checkView(t, f, disk.Range{Off: off, Len: step})
 	}
 	if got := src.bytes.Load() - before; got > size/4 {
 		t.Errorf("%d bytes of a disk with 30 %% of data were read with the map", got)
@@ -303,7 +303,7 @@ func TestReadsDoNotWaitForASlowMap(t *testing.T) {
 }
 
 func TestErrorsNameTheFile(t *testing.T) {
-	f := openCounted(t, &counting{Source: disk.NewPattern(1 << 20)}, Options{})
+	f := openCounted(t, &countingSource{Source: disk.NewPattern(1 << 20)}, Options{})
 	_, release, err := f.View(t.Context(), make([]byte, 512), 1<<20)
 	release()
 	if want := fmt.Sprintf("read test: %v", disk.CheckRange(1<<20, disk.Range{Off: 1 << 20, Len: 512})); err == nil || err.Error() != want {
@@ -311,10 +311,10 @@ func TestErrorsNameTheFile(t *testing.T) {
 	}
 }
 
-// A read of which no page has the bytes requests only data, once the map is known.
+// With a known map, a read of bytes that are in no page requests only data.
 func TestReadsWithoutPagesSkipHoles(t *testing.T) {
 	const size, most = 64 << 20, 192 << 10
-	src := &counting{Source: disk.NewSparsePattern(size, 0.5, 3)}
+	src := &countingSource{Source: disk.NewSparsePattern(size, 0.5, 3)}
 	f := openCounted(t, src, ExportOptions())
 	extents, err := f.Extents(t.Context(), disk.Range{Len: size})
 	if err != nil {
@@ -330,19 +330,19 @@ func TestReadsWithoutPagesSkipHoles(t *testing.T) {
 		r := disk.Range{Off: e.End() - data, Len: data + min(hole.Len, most)}
 		parts := 1 + (r.End()-1)/f.cache.pages.size - r.Off/f.cache.pages.size
 		if parts > 1 {
-			continue // each page is read by itself, and a part below blockSize fetches its block
+			continue // each page is read separately, and a part below blockSize requests its block
 		}
 		borders++
 		before := src.bytes.Load()
-		view(t, f, r)
+		checkView(t, f, r)
 		if got := src.bytes.Load() - before; got > data {
-			t.Errorf("%v with %d bytes of data took %d bytes", r, data, got)
+			t.Errorf("%v with %d bytes of data took %d requested bytes", r, data, got)
 		}
 		f.cache.mu.Lock()
-		f.cache.streams = nil // the next read is by another reader
+		f.cache.streams = nil // the next read counts as another reader
 		f.cache.mu.Unlock()
 	}
 	if borders == 0 {
-		t.Error("the disk has no border between data and a hole")
+		t.Error("no read of data and a hole was tested")
 	}
 }

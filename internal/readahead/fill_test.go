@@ -13,23 +13,23 @@ import (
 	"github.com/decamp/decamp/internal/disk/disktest"
 )
 
-// streaming is a source that prefers streams, like HTTPS. It counts them and the bytes that they deliver.
-type streaming struct {
+// streamSource is a source that prefers streams, like HTTPS. It counts the streams and their bytes.
+type streamSource struct {
 	disk.Source
 	streams, bytes atomic.Int64
 	unread         atomic.Int64 // bytes of streams that were closed before their end
 	broken         atomic.Int64 // number of streams that end after 100,000 bytes
 }
 
-func (s *streaming) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (s *streamSource) ReadAt(ctx context.Context, p []byte, off int64) error {
 	s.bytes.Add(int64(len(p)))
 	s.streams.Add(1)
 	return s.Source.ReadAt(ctx, p, off)
 }
 
-func (s *streaming) Hints() disk.Hints { return disk.Hints{Stream: s.open} }
+func (s *streamSource) Hints() disk.Hints { return disk.Hints{Stream: s.openStream} }
 
-func (s *streaming) open(ctx context.Context, r disk.Range) (io.ReadCloser, error) {
+func (s *streamSource) openStream(ctx context.Context, r disk.Range) (io.ReadCloser, error) {
 	s.streams.Add(1)
 	b := make([]byte, r.Len)
 	if err := s.Source.ReadAt(ctx, b, r.Off); err != nil {
@@ -39,29 +39,29 @@ func (s *streaming) open(ctx context.Context, r disk.Range) (io.ReadCloser, erro
 	if s.broken.Add(-1) >= 0 {
 		body = io.LimitReader(body, 100_000)
 	}
-	return &counted{body, s, r.Len}, nil
+	return &countingStream{body, s, r.Len}, nil
 }
 
-// counted is the body of a stream.
-type counted struct {
+// countingStream is the body of a stream.
+type countingStream struct {
 	io.Reader
-	src  *streaming
+	src  *streamSource
 	left int64
 }
 
-func (c *counted) Read(p []byte) (int, error) {
+func (c *countingStream) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	c.src.bytes.Add(int64(n))
 	c.left -= int64(n)
 	return n, err
 }
 
-func (c *counted) Close() error {
+func (c *countingStream) Close() error {
 	c.src.unread.Add(c.left)
 	return nil
 }
 
-func openStreaming(t *testing.T, src *streaming) *File {
+func openStreamFile(t *testing.T, src *streamSource) *File {
 	t.Helper()
 	c := New(ExportOptions())
 	f := c.Open(context.Background(), "test", src)
@@ -73,7 +73,7 @@ func openStreaming(t *testing.T, src *streaming) *File {
 	return f
 }
 
-func TestFileOverStreamsIsASource(t *testing.T) {
+func TestFileOverStreamsConformsToSource(t *testing.T) {
 	disktest.TestSource(t, func(t *testing.T, want disk.Source) disk.Source {
 		c := New(ExportOptions())
 		t.Cleanup(func() {
@@ -81,16 +81,16 @@ func TestFileOverStreamsIsASource(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		return c.Open(context.Background(), "test", &streaming{Source: want})
+		return c.Open(context.Background(), "test", &streamSource{Source: want})
 	})
 }
 
-// punctured has another hole of 64 KiB around each multiple of 3 MiB, which lies in two pages.
-type punctured struct{ *disk.Pattern }
+// puncturedPattern is a pattern with additional holes of 64 KiB around each multiple of 3 MiB. Each is in two pages.
+type puncturedPattern struct{ *disk.Pattern }
 
 const puncture = 64 << 10
 
-func (p punctured) ReadAt(ctx context.Context, b []byte, off int64) error {
+func (p puncturedPattern) ReadAt(ctx context.Context, b []byte, off int64) error {
 	err := p.Pattern.ReadAt(ctx, b, off)
 	for at := off / (3 << 20) * (3 << 20); at < off+int64(len(b))+puncture; at += 3 << 20 {
 		hole := disk.Range{Off: at - puncture/2, Len: puncture}.Intersect(disk.Range{Off: off, Len: int64(len(b))})
@@ -99,7 +99,7 @@ func (p punctured) ReadAt(ctx context.Context, b []byte, off int64) error {
 	return err
 }
 
-func (p punctured) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
+func (p puncturedPattern) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
 	var data []disk.Range
 	extents, err := p.Pattern.Extents(ctx, r)
 	for _, e := range extents {
@@ -116,14 +116,14 @@ func (p punctured) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, er
 	return disk.Describe(r, data), err
 }
 
-// Pages of 1 MiB are filled by streams of several pages, and holes are left out, except short ones. All
-// streams are read to their end: one that is not costs its connection.
+// A stream fills several pages of 1 MiB and leaves out all holes but short ones. All
+// streams are read to their end, because a stream that is not costs its connection.
 func TestStreamsFillSeveralPages(t *testing.T) {
 	for name, fill := range map[string]float64{"full": 1, "sparse": 0.4} {
 		t.Run(name, func(t *testing.T) {
 			const size, step = 128 << 20, 256 << 10
-			src := &streaming{Source: punctured{disk.NewSparsePattern(size, fill, 5)}}
-			f := openStreaming(t, src)
+			src := &streamSource{Source: puncturedPattern{disk.NewSparsePattern(size, fill, 5)}}
+			f := openStreamFile(t, src)
 			extents, err := f.Extents(t.Context(), disk.Range{Len: size})
 			if err != nil {
 				t.Fatal(err)
@@ -135,10 +135,10 @@ func TestStreamsFillSeveralPages(t *testing.T) {
 				}
 			}
 			for off := int64(0); off < size; off += step {
-				isSame(t, f, disk.Range{Off: off, Len: step})
+				checkRange(t, f, disk.Range{Off: off, Len: step})
 			}
 			if n := src.bytes.Load(); n > data {
-				t.Errorf("%d bytes of data took %d bytes", data, n)
+				t.Errorf("%d bytes of data took %d requested bytes", data, n)
 			}
 			if n := src.unread.Load(); n > 0 {
 				t.Errorf("%d bytes of streams were not read", n)
@@ -150,11 +150,11 @@ func TestStreamsFillSeveralPages(t *testing.T) {
 	}
 }
 
-// A stream that fails fails the reads that wait for its pages; the next read of each page repeats it.
+// If a stream fails, the reads that wait for its pages fail. The next read of each page requests it again.
 func TestBrokenStreamIsRepeatedByTheNextRead(t *testing.T) {
 	const size, step = 64 << 20, 512 << 10
-	src := &streaming{Source: disk.NewPattern(size)}
-	f := openStreaming(t, src)
+	src := &streamSource{Source: disk.NewPattern(size)}
+	f := openStreamFile(t, src)
 	failures := 0
 	got, want := make([]byte, step), make([]byte, step)
 	for off := int64(0); off < size; off += step {
@@ -171,7 +171,7 @@ func TestBrokenStreamIsRepeatedByTheNextRead(t *testing.T) {
 			}
 		}
 		if err := src.Source.ReadAt(t.Context(), want, off); err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("the bytes at %d are wrong (%v)", off, err)
+			t.Fatalf("the bytes at %d differ from the source (%v)", off, err)
 		}
 	}
 	if left := src.broken.Load(); left > 0 {
@@ -180,12 +180,12 @@ func TestBrokenStreamIsRepeatedByTheNextRead(t *testing.T) {
 }
 
 // qemu-img convert -m 16 -W has 16 concurrent reads of 2 MiB, which end in any order. The kernel divides
-// them for a mount, and the NBD server for an export.
+// them for a mount, and the NBD server divides them for an export.
 func TestUnorderedReaderIsReadAhead(t *testing.T) {
 	for name, o := range map[string]Options{"mount": {}, "export": ExportOptions()} {
 		t.Run(name, func(t *testing.T) {
 			const size, step, piece = 128 << 20, 2 << 20, 1 << 20
-			src := &streaming{Source: disk.NewPattern(size)}
+			src := &streamSource{Source: disk.NewPattern(size)}
 			c := New(o)
 			f := c.Open(context.Background(), "test", src)
 			var next atomic.Int64
@@ -195,7 +195,7 @@ func TestUnorderedReaderIsReadAhead(t *testing.T) {
 					for off := next.Add(step) - step; off < size; off = next.Add(step) - step {
 						var pieces sync.WaitGroup
 						for at := off; at < off+step; at += piece {
-							pieces.Go(func() { isSame(t, f, disk.Range{Off: at, Len: piece}) })
+							pieces.Go(func() { checkRange(t, f, disk.Range{Off: at, Len: piece}) })
 						}
 						pieces.Wait()
 					}
@@ -203,7 +203,7 @@ func TestUnorderedReaderIsReadAhead(t *testing.T) {
 			}
 			readers.Wait()
 			if got := src.bytes.Load(); got > size+size/20 {
-				t.Errorf("%d bytes took %d bytes", size, got)
+				t.Errorf("%d bytes took %d requested bytes", size, got)
 			}
 			if got := src.streams.Load(); got > size/(1<<20) {
 				t.Errorf("%d MiB took %d streams", size>>20, got)
@@ -215,11 +215,11 @@ func TestUnorderedReaderIsReadAhead(t *testing.T) {
 	}
 }
 
-// isSame compares a range with the source's.
-func isSame(t *testing.T, f *File, r disk.Range) {
+// checkRange compares a range with the source.
+func checkRange(t *testing.T, f *File, r disk.Range) {
 	got, want := make([]byte, r.Len), make([]byte, r.Len)
-	err := errors.Join(f.ReadAt(t.Context(), got, r.Off), f.src.(*streaming).Source.ReadAt(t.Context(), want, r.Off))
+	err := errors.Join(f.ReadAt(t.Context(), got, r.Off), f.src.(*streamSource).Source.ReadAt(t.Context(), want, r.Off))
 	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("the bytes of %v are wrong (%v)", r, err)
+		t.Errorf("the bytes of %v differ from the source (%v)", r, err)
 	}
 }

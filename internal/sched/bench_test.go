@@ -9,7 +9,7 @@ import (
 
 const benchRuns = 10_000
 
-// shapes are the fleets that decisions are measured on: 10,000 runs, some of them wide.
+// shapes are the fleets of the benchmarks. Each has 10,000 runs, some with many disks.
 var shapes = []struct {
 	name      string
 	hosts, ds int
@@ -23,7 +23,7 @@ var shapes = []struct {
 	{name: "hosts=8/plans=1000", hosts: 8, ds: 8, plans: 1000, target: 400},
 }
 
-func benchFleet(b *testing.B, i int) (*sim, []Request) {
+func newBenchFleet(b *testing.B, i int) (*sim, []Request) {
 	shape := shapes[i]
 	f := fleet{hosts: shape.hosts, datastores: shape.ds}
 	caps := f.capacities()
@@ -31,19 +31,19 @@ func benchFleet(b *testing.B, i int) (*sim, []Request) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	requests := make([]Request, benchRuns)
 	for n := range requests {
-		requests[n] = f.vm(rng, fmt.Sprint("p", n%shape.plans), n)
+		requests[n] = f.randomVM(rng, fmt.Sprint("p", n%shape.plans), n)
 	}
 	return newSim(b, caps), requests
 }
 
-// BenchmarkFirstGrants is from 10,000 requests to all that can begin.
+// BenchmarkFirstGrants submits 10,000 requests and decides once.
 func BenchmarkFirstGrants(b *testing.B) {
 	for i, shape := range shapes {
 		b.Run(shape.name, func(b *testing.B) {
 			granted := 0
 			for b.Loop() {
 				b.StopTimer()
-				m, requests := benchFleet(b, i)
+				m, requests := newBenchFleet(b, i)
 				b.StartTimer()
 				if err := m.s.Submit(epoch, requests...); err != nil {
 					b.Fatal(err)
@@ -55,13 +55,12 @@ func BenchmarkFirstGrants(b *testing.B) {
 	}
 }
 
-// BenchmarkDecision is one end, what begins because of it, and one new request, with
-// 10,000 in line.
+// BenchmarkDecision releases a run, submits a request and decides, while 10,000 runs wait.
 func BenchmarkDecision(b *testing.B) {
 	for i, shape := range shapes {
 		b.Run(shape.name, func(b *testing.B) {
-			m, requests := benchFleet(b, i)
-			m.ask(requests...)
+			m, requests := newBenchFleet(b, i)
+			m.submit(requests...)
 			var held []Grant
 			now, next, n := epoch, 0, 0
 			held = append(held, m.s.Decide(now)...)
@@ -83,10 +82,10 @@ func BenchmarkDecision(b *testing.B) {
 	}
 }
 
-// BenchmarkSnapshot is what a status page costs.
+// BenchmarkSnapshot takes a snapshot, as a status page does.
 func BenchmarkSnapshot(b *testing.B) {
-	m, requests := benchFleet(b, 2)
-	m.ask(requests...)
+	m, requests := newBenchFleet(b, 2)
+	m.submit(requests...)
 	m.s.Decide(epoch)
 	for b.Loop() {
 		m.s.Snapshot()

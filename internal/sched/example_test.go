@@ -7,7 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/sched"
 )
 
-// A runner's life: limits, requests, grants, ends.
+// The life of a run: limits, a request, a grant and a release.
 func Example() {
 	now := time.Date(2026, 11, 20, 22, 0, 0, 0, time.UTC)
 	s := sched.New(sched.Options{})
@@ -30,7 +30,7 @@ func Example() {
 	fmt.Println(why.Run+":", why.Text(now))
 
 	now = now.Add(26 * time.Minute)
-	s.Release("vm2") // its transfer ended, well or not
+	s.Release("vm2") // its transfer has succeeded or failed
 	for _, g := range s.Decide(now) {
 		fmt.Println("start", g.Run)
 	}
@@ -41,7 +41,7 @@ func Example() {
 	// start vm1
 }
 
-// After a crash: limits, what the journal says is held, then the rest.
+// After a crash, the caller sets the limits, restores the grants from its journal, and submits the waiting runs.
 func ExampleScheduler_Restore() {
 	now := time.Date(2026, 11, 20, 22, 0, 0, 0, time.UTC)
 	s := sched.New(sched.Options{})
@@ -53,7 +53,7 @@ func ExampleScheduler_Restore() {
 	// Output: 0 begin; vm1 goes on: true
 }
 
-// A run that may begin at night only. The caller sets a timer for Wake.
+// A run may begin only at night. The caller sets a timer for the time that NextChange returns.
 func ExampleScheduler_NextChange() {
 	now := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
 	s := sched.New(sched.Options{})

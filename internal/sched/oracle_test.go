@@ -11,8 +11,8 @@ import (
 
 var epoch = time.Date(2026, 11, 20, 22, 0, 0, 0, time.UTC)
 
-// An oracle is the rules without any thought of speed: every question looks at every run.
-// It is told what the scheduler was told and says what is wrong with what that did.
+// An oracle implements the scheduler's rules in a simple and slow way. It passes all calls to a scheduler, and fails
+// the test if a decision of the scheduler breaks a rule.
 type oracle struct {
 	t          *testing.T
 	s          *Scheduler
@@ -21,9 +21,9 @@ type oracle struct {
 	capacity   map[string]int64
 	paused     map[string]bool // runs and plans, by "run x" and "plan x"
 	waiting    map[string]Request
-	asked      map[string]time.Time
+	asked      map[string]time.Time // time of the first request of each waiting run
 	holding    map[string]Request
-	priorities bool // check that priorities are kept at every single grant
+	priorities bool // check the priorities at every grant
 }
 
 func newOracle(t *testing.T, patience time.Duration) *oracle {
@@ -63,13 +63,13 @@ func (o *oracle) release(run string) {
 	_, waits := o.waiting[run]
 	_, holds := o.holding[run]
 	if got := o.s.Release(run); got != (waits || holds) {
-		o.t.Fatalf("release of %s: %v", run, got)
+		o.t.Fatalf("Release of %s: got %v, want %v", run, got, !got)
 	}
 	delete(o.waiting, run)
 	delete(o.holding, run)
 }
 
-func (o *oracle) pause(kind, name string, on bool) {
+func (o *oracle) setPaused(kind, name string, on bool) {
 	calls := map[string][2]func(string){
 		"run ":  {o.s.ResumeRun, o.s.PauseRun},
 		"plan ": {o.s.ResumePlan, o.s.PausePlan},
@@ -82,28 +82,28 @@ func (o *oracle) pause(kind, name string, on bool) {
 	}
 }
 
-// decide has the scheduler decide, and checks every grant in turn and the whole in the end.
+// decide calls Decide, checks every grant in turn, and then checks the state after all grants.
 func (o *oracle) decide() []Grant {
 	grants := o.s.Decide(o.now)
 	for _, g := range grants {
-		o.check(g)
+		o.checkGrant(g)
 		o.holding[g.Run] = o.waiting[g.Run]
 		delete(o.waiting, g.Run)
 	}
-	o.idle()
+	o.checkState()
 	if more := o.s.Decide(o.now); len(more) > 0 {
-		o.t.Fatalf("nothing changed, and %v were granted", more)
+		o.t.Fatalf("Decide granted %v without a change", more)
 	}
 	return grants
 }
 
-func (o *oracle) check(g Grant) {
+func (o *oracle) checkGrant(g Grant) {
 	q, ok := o.waiting[g.Run]
 	if !ok || !slices.Equal(sortNeeds(q.Needs), g.Needs) || g.Plan != q.Plan {
-		o.t.Fatalf("granted %+v; asked for %+v (%v)", g, q, ok)
+		o.t.Fatalf("granted %+v, but the request is %+v (waiting: %v)", g, q, ok)
 	}
 	if !o.eligible(q) || !o.fits(q) {
-		o.t.Fatalf("granted %+v, which may not or does not fit", q)
+		o.t.Fatalf("granted %+v, which is not eligible or does not fit", q)
 	}
 	for _, other := range o.waiting {
 		if o.priorities && rankOf(other) > rankOf(q) && o.eligible(other) && o.fits(other) {
@@ -122,7 +122,8 @@ func (o *oracle) eligible(q Request) bool {
 	return open && !o.paused["run "+q.Run] && !o.paused["plan "+q.Plan]
 }
 
-func (o *oracle) used(resource string) (used int64) {
+// usedUnits returns the units of a resource that runs hold.
+func (o *oracle) usedUnits(resource string) (used int64) {
 	for _, q := range o.holding {
 		used += weightIn(q, resource)
 	}
@@ -140,7 +141,7 @@ func weightIn(q Request, resource string) (weight int64) {
 
 func (o *oracle) fits(q Request) bool {
 	for _, n := range q.Needs {
-		used, capacity := o.used(n.Resource), o.capacity[n.Resource]
+		used, capacity := o.usedUnits(n.Resource), o.capacity[n.Resource]
 		if capacity == 0 || used > 0 && n.Weight > capacity-used {
 			return false
 		}
@@ -148,60 +149,60 @@ func (o *oracle) fits(q Request) bool {
 	return true
 }
 
-// idle fails if something lies idle that somebody waits for, except what is set aside for
-// one who has waited for long.
-func (o *oracle) idle() {
-	aside := map[string]string{}
+// checkState fails the test if a run waits although it fits, unless the units that it needs are reserved for a run that
+// has waited for longer than the patience.
+func (o *oracle) checkState() {
+	reserved := map[string]string{} // run by resource
 	for _, r := range o.s.Snapshot().Resources {
-		if r.Used != o.used(r.Name) {
-			o.t.Fatalf("%s: %d in use, should be %d", r.Name, r.Used, o.used(r.Name))
+		if r.Used != o.usedUnits(r.Name) {
+			o.t.Fatalf("%s: %d units in use, want %d", r.Name, r.Used, o.usedUnits(r.Name))
 		}
 		if r.ReservedFor != "" {
-			aside[r.Name] = r.ReservedFor
-			o.checkAside(r)
+			reserved[r.Name] = r.ReservedFor
+			o.checkReservation(r)
 		}
 	}
 	for _, q := range o.waiting {
-		if o.eligible(q) && o.fits(q) && !o.yields(q, aside) {
-			o.t.Fatalf("%+v waits, and fits\naside: %v\nholding: %+v", q, aside, o.holding)
+		if o.eligible(q) && o.fits(q) && !o.mustYield(q, reserved) {
+			o.t.Fatalf("%+v waits although it fits\nreserved: %v\nholding: %+v", q, reserved, o.holding)
 		}
 	}
 }
 
-func (o *oracle) checkAside(r ResourceState) {
+func (o *oracle) checkReservation(r ResourceState) {
 	q, ok := o.waiting[r.ReservedFor]
 	if !ok || !o.eligible(q) || weightIn(q, r.Name) == 0 || o.now.Sub(o.asked[q.Run]) < o.patience {
-		o.t.Fatalf("%s is set aside for %s: %+v asked for at %v, it is %v", r.Name, r.ReservedFor, q, o.asked[q.Run], o.now)
+		o.t.Fatalf("%s is reserved for %s at %v: %+v of %v", r.Name, r.ReservedFor, o.now, q, o.asked[q.Run])
 	}
 }
 
-// yields reports whether q fits only into what is set aside for somebody of its rank or above.
-func (o *oracle) yields(q Request, aside map[string]string) bool {
+// mustYield reports whether q fits only into units that are reserved for a run of its rank or a higher one.
+func (o *oracle) mustYield(q Request, reserved map[string]string) bool {
 	for _, n := range q.Needs {
-		y, ok := o.waiting[aside[n.Resource]]
+		y, ok := o.waiting[reserved[n.Resource]]
 		if !ok || y.Run == q.Run || rankOf(y) < rankOf(q) {
 			continue
 		}
 		capacity := o.capacity[n.Resource]
-		if n.Weight > capacity-o.used(n.Resource)-min(capacity, weightIn(y, n.Resource)) {
+		if n.Weight > capacity-o.usedUnits(n.Resource)-min(capacity, weightIn(y, n.Resource)) {
 			return true
 		}
 	}
 	return false
 }
 
-// drain lets everything go that is in the way, and runs until nobody waits.
-func (o *oracle) drain() {
+// drainAll removes all pauses, closed resources and windows, and then decides until no run waits.
+func (o *oracle) drainAll() {
 	for name, on := range o.paused {
 		if on {
 			kind, rest, _ := strings.Cut(name, " ")
-			o.pause(kind+" ", rest, false)
+			o.setPaused(kind+" ", rest, false)
 		}
 	}
 	for name, units := range o.capacity {
 		o.setCapacity(name, max(1, units))
 	}
-	for _, name := range keys(o.waiting) {
+	for _, name := range sortedKeys(o.waiting) {
 		if q := o.waiting[name]; len(q.Windows) > 0 {
 			q.Windows = nil
 			o.submit(q)
@@ -213,28 +214,28 @@ func (o *oracle) drain() {
 			break
 		}
 		o.now = o.now.Add(time.Minute)
-		o.release(keys(o.holding)[0])
+		o.release(sortedKeys(o.holding)[0])
 	}
 	if len(o.waiting) > 0 {
 		o.t.Fatalf("never granted: %+v", o.waiting)
 	}
-	o.empty()
+	o.checkEmpty()
 }
 
-// empty fails if the scheduler remembers anything of runs that are gone.
-func (o *oracle) empty() {
+// checkEmpty fails the test if the scheduler still has data of released runs.
+func (o *oracle) checkEmpty() {
 	s := o.s
 	if len(s.registry.runs)+len(s.queue.fresh) > 0 {
-		o.t.Fatalf("left: %d runs, %d fresh", len(s.registry.runs), len(s.queue.fresh))
+		o.t.Fatalf("%d runs and %d fresh runs are left", len(s.registry.runs), len(s.queue.fresh))
 	}
 	for name, r := range s.registry.resources {
 		if len(r.holders)+len(r.uses)+len(r.lanes)+len(r.byKey)+r.waiting != 0 || r.used != 0 || r.backlog != 0 || r.reservedFor != nil {
-			o.t.Fatalf("left at %s: %+v", name, r)
+			o.t.Fatalf("data of %s is left: %+v", name, r)
 		}
 	}
 }
 
-func keys[V any](m map[string]V) []string {
+func sortedKeys[V any](m map[string]V) []string {
 	var names []string
 	for name := range m {
 		names = append(names, name)
@@ -243,7 +244,7 @@ func keys[V any](m map[string]V) []string {
 	return names
 }
 
-// dice are bytes that decide what happens next; without any left, nothing does.
+// dice are bytes that determine the next operations. All rolls are 0 when no bytes are left.
 type dice []byte
 
 func (d *dice) roll(n int) int {
@@ -257,7 +258,7 @@ func (d *dice) roll(n int) int {
 
 var oracleResources = []string{"host:a/vms", "host:a/disks", "host:b/vms", "host:b/disks", "datastore:x", "vcenter:v"}
 
-func (d *dice) request() Request {
+func (d *dice) randomRequest() Request {
 	q := Request{
 		Run: fmt.Sprint("r", d.roll(24)), Plan: fmt.Sprint("p", d.roll(4)), Priority: d.roll(3) - 1,
 		Kind: TransferKind(d.roll(8)).orFirst(), Expected: time.Duration(d.roll(90)) * time.Minute,
@@ -282,26 +283,26 @@ func (s TransferKind) orFirst() TransferKind {
 	return s
 }
 
-// play lets the dice decide what happens.
-func (o *oracle) play(d dice) {
+// runOperations runs the operations that the dice determine.
+func (o *oracle) runOperations(d dice) {
 	for _, name := range oracleResources {
 		o.setCapacity(name, int64(1+d.roll(9)))
 	}
 	for len(d) > 0 {
-		o.move(&d)
+		o.runOperation(&d)
 		if d.roll(3) > 0 {
 			o.decide()
 		}
 	}
-	o.drain()
+	o.drainAll()
 }
 
-func (o *oracle) move(d *dice) {
+func (o *oracle) runOperation(d *dice) {
 	switch d.roll(12) {
 	case 0, 1, 2, 3, 4:
-		o.submit(d.request())
+		o.submit(d.randomRequest())
 	case 5, 6, 7:
-		if held := keys(o.holding); len(held) > 0 {
+		if held := sortedKeys(o.holding); len(held) > 0 {
 			o.release(held[d.roll(len(held))])
 		}
 	case 8:
@@ -312,33 +313,33 @@ func (o *oracle) move(d *dice) {
 		o.setCapacity(oracleResources[d.roll(len(oracleResources))], int64(d.roll(9)))
 	case 11:
 		subject := [][2]string{{"run ", fmt.Sprint("r", d.roll(24))}, {"plan ", fmt.Sprint("p", d.roll(4))}}[d.roll(2)]
-		o.pause(subject[0], subject[1], d.roll(2) == 0)
+		o.setPaused(subject[0], subject[1], d.roll(2) == 0)
 	}
 }
 
-// never is a patience that no test waits for.
-const never = 1000 * time.Hour
+// noReservation is a patience that is longer than any test.
+const noReservation = 1000 * time.Hour
 
 func FuzzOperations(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(randomBytes(seed, 400), seed%2 == 0)
 	}
-	f.Fuzz(func(t *testing.T, data []byte, patient bool) { playBoth(t, data, patient) })
+	f.Fuzz(func(t *testing.T, data []byte, patient bool) { runAgainstOracle(t, data, patient) })
 }
 
-func playBoth(t *testing.T, data []byte, patient bool) {
+func runAgainstOracle(t *testing.T, data []byte, patient bool) {
 	patience := 3 * time.Minute
 	if patient {
-		patience = never
+		patience = noReservation
 	}
 	o := newOracle(t, patience)
 	o.priorities = patient
-	o.play(data)
+	o.runOperations(data)
 }
 
 func TestOperationsAgainstAnOracle(t *testing.T) {
 	for seed := range uint64(1500) {
-		playBoth(t, randomBytes(seed, 600), seed%2 == 0)
+		runAgainstOracle(t, randomBytes(seed, 600), seed%2 == 0)
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}

@@ -10,21 +10,20 @@ import (
 	"time"
 )
 
-// A sim runs a fleet in virtual time: transfers take as long as it says, whatever the
-// scheduler expected.
+// A sim runs a fleet in virtual time.
 type sim struct {
-	t       testing.TB
-	s       *Scheduler
-	now     time.Time
-	lengths map[string]time.Duration
-	caps    map[string]int64
-	asked   []Request
-	begun   map[string]time.Time
-	ended   map[string]time.Time
-	order   []string
-	ends    ends
+	t        testing.TB
+	s        *Scheduler
+	now      time.Time
+	lengths  map[string]time.Duration // duration of each run
+	caps     map[string]int64
+	requests []Request
+	begun    map[string]time.Time
+	ended    map[string]time.Time
+	order    []string // runs in the order of their grants
+	ends     ends
 
-	// after, when not nil, is told of each end and may ask for more.
+	// after is called after each end if it is not nil. It may submit more requests.
 	after func(run string)
 }
 
@@ -60,19 +59,19 @@ func newSim(t testing.TB, caps map[string]int64) *sim {
 	return m
 }
 
-// ask submits requests that take as long as they are expected to.
-func (m *sim) ask(requests ...Request) {
+// submit submits requests of runs that take as long as expected.
+func (m *sim) submit(requests ...Request) {
 	m.t.Helper()
 	for _, q := range requests {
 		m.lengths[q.Run] = q.Expected
 	}
-	m.asked = append(m.asked, requests...)
+	m.requests = append(m.requests, requests...)
 	if err := m.s.Submit(m.now, requests...); err != nil {
 		m.t.Fatal(err)
 	}
 }
 
-// decide begins what is granted and returns the runs.
+// decide begins the granted runs and returns them.
 func (m *sim) decide() []string {
 	var runs []string
 	for _, g := range m.s.Decide(m.now) {
@@ -87,7 +86,7 @@ func (m *sim) decide() []string {
 	return runs
 }
 
-// step decides and goes on to the next moment at which something happens.
+// step decides and advances the time to the next event. It returns false if no event is left.
 func (m *sim) step() bool {
 	m.decide()
 	wake, wakes := m.s.NextChange()
@@ -112,29 +111,28 @@ func (m *sim) finish(run string) {
 	}
 }
 
-// until steps until t or until nothing is left to happen.
-func (m *sim) until(t time.Time) {
+// runUntil steps until t, or until no event is left.
+func (m *sim) runUntil(t time.Time) {
 	for m.now.Before(t) && m.step() {
 	}
 }
 
-// run steps to the end and returns how long it took. All must have begun.
+// run steps until no event is left, and returns the simulated duration. It fails the test if a run still waits.
 func (m *sim) run() time.Duration {
 	m.t.Helper()
 	for m.step() {
 	}
 	if snap := m.s.Snapshot(); len(snap.Waiting) > 0 {
-		m.t.Fatalf("%d still wait; the first: %+v", len(snap.Waiting), snap.Waiting[0])
+		m.t.Fatalf("%d runs still wait, the first is %+v", len(snap.Waiting), snap.Waiting[0])
 	}
 	return m.now.Sub(epoch)
 }
 
-// bound is what no scheduler can be faster than: the longest, and for each resource all
-// that is asked of it.
-func (m *sim) bound() time.Duration {
+// lowerBound returns a lower bound of the makespan: the duration of the longest run, or the highest load of a resource.
+func (m *sim) lowerBound() time.Duration {
 	var longest float64
 	load := map[string]float64{}
-	for _, q := range m.asked {
+	for _, q := range m.requests {
 		seconds := m.lengths[q.Run].Seconds()
 		longest = max(longest, seconds)
 		for _, n := range q.Needs {
@@ -147,7 +145,7 @@ func (m *sim) bound() time.Duration {
 	return time.Duration(longest * float64(time.Second))
 }
 
-// A fleet is hosts with their datastores, one vCenter and one target.
+// A fleet is a number of hosts and datastores, with one vCenter and one target.
 type fleet struct{ hosts, datastores int }
 
 func (f fleet) capacities() map[string]int64 {
@@ -163,8 +161,8 @@ func (f fleet) capacities() map[string]int64 {
 	return caps
 }
 
-// vm is one of the fleet: sizes as in the field, most small, a few very large.
-func (f fleet) vm(rng *rand.Rand, plan string, i int) Request {
+// randomVM returns the request of a random VM. Most VMs are small and a few are very large, as in practice.
+func (f fleet) randomVM(rng *rand.Rand, plan string, i int) Request {
 	host, disks := rng.IntN(f.hosts), int64(1+rng.IntN(4))
 	minutes := 2 + rng.ExpFloat64()*15
 	if rng.IntN(50) == 0 {
@@ -183,7 +181,7 @@ func (f fleet) vm(rng *rand.Rand, plan string, i int) Request {
 	}
 }
 
-// needs writes needs as "host:a/vms 1", in pairs.
+// needs returns needs from pairs of a resource and a weight.
 func needs(resourcesAndWeights ...any) []Need {
 	var list []Need
 	for i := 0; i < len(resourcesAndWeights); i += 2 {
@@ -192,10 +190,10 @@ func needs(resourcesAndWeights ...any) []Need {
 	return list
 }
 
-// naive is how long it takes a scheduler without plans that looks at all runs, the longest
-// first, each time anything ends: what ours must not be slower than for being quick.
-func (m *sim) naive() time.Duration {
-	waiting, byRun := slices.Clone(m.asked), map[string]Request{}
+// naiveMakespan returns the makespan of a simple scheduler without plans. It checks all runs after each end, the
+// longest first. The Scheduler must not have a much longer makespan.
+func (m *sim) naiveMakespan() time.Duration {
+	waiting, byRun := slices.Clone(m.requests), map[string]Request{}
 	slices.SortStableFunc(waiting, func(a, b Request) int { return cmp.Compare(b.Expected, a.Expected) })
 	used, running, now := map[string]int64{}, ends{}, epoch
 	for {
@@ -223,25 +221,25 @@ func (m *sim) naive() time.Duration {
 	}
 }
 
-// random returns a fleet with some 100 to 2,000 VMs, in several plans or in one.
-func random(t *testing.T, seed uint64, split bool) *sim {
+// newRandomSim returns a simulation of some 100 to 2,000 VMs, in several plans or in one.
+func newRandomSim(t *testing.T, seed uint64, split bool) *sim {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	f := fleet{hosts: 1 + rng.IntN(30), datastores: 1 + rng.IntN(12)}
 	m := newSim(t, f.capacities())
 	for p := range 1 + rng.IntN(6) {
 		for i := range 30 + rng.IntN(400) {
-			q := f.vm(rng, fmt.Sprint("p", p), i)
+			q := f.randomVM(rng, fmt.Sprint("p", p), i)
 			if !split {
 				q.Plan = "all"
 			}
-			m.ask(q)
+			m.submit(q)
 		}
 	}
 	return m
 }
 
-// Random fleets end as early as where every run is looked at each time, and near what
-// nothing can beat; fairness among plans costs a little of that.
+// The makespan of random fleets is about that of a simple scheduler, which is near the lower bound. Fairness between
+// plans makes it a little longer.
 func TestMakespanIsNearTheLowerBound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -249,14 +247,14 @@ func TestMakespanIsNearTheLowerBound(t *testing.T) {
 	const fleets = 20
 	var one, several, naive float64
 	for seed := range uint64(fleets) {
-		m, s := random(t, seed, false), random(t, seed, true)
-		bound := float64(m.bound())
-		a, b, c := float64(m.run())/bound, float64(s.run())/bound, float64(m.naive())/bound
-		t.Logf("%4d VMs, lower bound %v: one plan %.3f of it, several %.3f, naive %.3f", len(m.asked), m.bound().Round(time.Minute), a, b, c)
+		m, s := newRandomSim(t, seed, false), newRandomSim(t, seed, true)
+		bound := float64(m.lowerBound())
+		a, b, c := float64(m.run())/bound, float64(s.run())/bound, float64(m.naiveMakespan())/bound
+		t.Logf("%4d VMs, lower bound %v: one plan %.3f of it, several %.3f, naive %.3f", len(m.requests), m.lowerBound().Round(time.Minute), a, b, c)
 		one, several, naive = one+a/fleets, several+b/fleets, naive+c/fleets
 	}
 	t.Logf("mean: one plan %.3f of the lower bound, several %.3f, naive %.3f", one, several, naive)
 	if one > naive*1.02 || several > naive*1.08 {
-		t.Errorf("one plan %.3f, several %.3f; naive %.3f", one, several, naive)
+		t.Errorf("makespan of one plan is %.3f of the lower bound, of several %.3f; naive %.3f", one, several, naive)
 	}
 }

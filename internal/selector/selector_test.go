@@ -10,8 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// fleet is looked at by name in the tests below.
-var fleet = []inventory.VM{
+// testVMs contains the VMs to which the tests apply expressions.
+var testVMs = []inventory.VM{
 	{
 		Ref: "vm-1", Name: "web01", UUID: "4220aaaa-0000-0000-0000-000000000001", Folder: "prod/web", Datacenter: "DC1", Cluster: "blue",
 		HostName: "esx1", Power: inventory.PoweredOn, CPUs: 2, MemoryMiB: 4096, Provisioned: 40 << 30, Used: 10 << 30, GuestName: "Debian GNU/Linux 12 (64-bit)",
@@ -23,14 +23,14 @@ var fleet = []inventory.VM{
 	{Ref: "vm-3", Name: "old *?", Folder: "", Power: inventory.Suspended, Template: true},
 }
 
-func chosen(t *testing.T, expression string) string {
+func matchNames(t *testing.T, expression string) string {
 	t.Helper()
 	e, err := Parse(expression)
 	if err != nil {
 		t.Fatalf("%s: %v", expression, err)
 	}
 	var names []string
-	for _, vm := range choose(e, fleet) {
+	for _, vm := range matchVMs(e, testVMs) {
 		names = append(names, vm.Name)
 	}
 	return strings.Join(names, " ")
@@ -38,7 +38,7 @@ func chosen(t *testing.T, expression string) string {
 
 func TestExpressions(t *testing.T) {
 	for expression, want := range map[string]string{
-		"folder=prod":                          "web01", // in one below it, and not in what begins alike
+		"folder=prod":                          "web01", // also matches subfolders, but not other folders with the prefix
 		"folder = PROD/web":                    "web01",
 		`folder=""`:                            "old *?",
 		"folder ~ prod*":                       "web01 db01",
@@ -76,13 +76,13 @@ func TestExpressions(t *testing.T) {
 		"firmware=bios":  "db01",
 		`name="\"quo\\"`: "",
 	} {
-		if got := chosen(t, expression); got != want {
-			t.Errorf("%s chooses %q, want %q", expression, got, want)
+		if got := matchNames(t, expression); got != want {
+			t.Errorf("%s: got VMs %q, want %q", expression, got, want)
 		}
 	}
 }
 
-// What has to be known to choose by an expression: facts, or all of a description.
+// Facts returns the properties that an expression needs. Some expressions need the complete description of a VM.
 func TestFacts(t *testing.T) {
 	for expression, want := range map[string]string{
 		"!template":                               "roll",
@@ -104,19 +104,19 @@ func TestFacts(t *testing.T) {
 			got = "description"
 		}
 		if got != want {
-			t.Errorf("%s needs %s, want %s", expression, got, want)
+			t.Errorf("%s: got %s, want %s", expression, got, want)
 		}
 	}
 	if facts, enough := (Expr{}).Facts(); len(facts) > 0 || !enough {
-		t.Errorf("no expression needs %v, %v", facts, enough)
+		t.Errorf("the empty expression: got %v, %v", facts, enough)
 	}
 }
 
-func TestMistakesAreNamedWithTheirColumn(t *testing.T) {
+func TestMistakesHaveColumns(t *testing.T) {
 	for _, c := range []struct {
 		expression string
 		column     int
-		says       string
+		message    string
 		remedy     string
 	}{
 		{"", 1, "the expression is empty", "folder=prod"},
@@ -155,24 +155,24 @@ func TestMistakesAreNamedWithTheirColumn(t *testing.T) {
 	} {
 		_, err := Parse(c.expression)
 		e, ok := errors.AsType[*Error](err)
-		if !ok || e.Column != c.column || !strings.Contains(e.Text, c.says) || !strings.Contains(RemedyOf(err), c.remedy) {
-			t.Errorf("%.60s: error %v, remedy %q; want column %d, %q, remedy %q", c.expression, err, RemedyOf(err), c.column, c.says, c.remedy)
+		if !ok || e.Column != c.column || !strings.Contains(e.Text, c.message) || !strings.Contains(RemedyOf(err), c.remedy) {
+			t.Errorf("%.60s: got error %v, remedy %q; want column %d, %q, remedy %q", c.expression, err, RemedyOf(err), c.column, c.message, c.remedy)
 		}
 	}
 }
 
-func TestNoExpressionChoosesNothing(t *testing.T) {
+func TestEmptyExpressionMatchesNothing(t *testing.T) {
 	var e Expr
-	if !e.IsZero() || e.String() != "" || choose(e, fleet) != nil {
-		t.Errorf("the empty expression is %q and chooses %d VMs", e, len(choose(e, fleet)))
+	if !e.IsZero() || e.String() != "" || matchVMs(e, testVMs) != nil {
+		t.Errorf("the empty expression: got text %q and %d VMs", e, len(matchVMs(e, testVMs)))
 	}
 }
 
-// The help lists the fields, and each example is one.
+// Each field has a description for the help, and a valid example.
 func TestExamplesOfFields(t *testing.T) {
 	for _, f := range Fields() {
 		if _, err := Parse(f.Example); err != nil || f.Means == "" || !strings.Contains(f.Example, f.Name) {
-			t.Errorf("%s (%s): %q: %v", f.Name, f.Means, f.Example, err)
+			t.Errorf("field %s (%s), example %q: %v", f.Name, f.Means, f.Example, err)
 		}
 	}
 }
@@ -186,15 +186,15 @@ func TestGlob(t *testing.T) {
 		{"*a", "aaab", false}, {"*ab", "aaab", true}, {"??", "äö", true}, {"a**", "a", true}, {"[a]", "a", false},
 	} {
 		if got := matchGlob(c.pattern, c.s); got != c.want {
-			t.Errorf("%q fits %q: %v", c.pattern, c.s, got)
+			t.Errorf("matchGlob(%q, %q) = %v", c.pattern, c.s, got)
 		}
 	}
-	if matchGlob(strings.Repeat("*a", 500), strings.Repeat("a", 2000)+"b") { // takes for ever where each * tries all there is
-		t.Error("a pattern fits what does not end like it")
+	if matchGlob(strings.Repeat("*a", 500), strings.Repeat("a", 2000)+"b") { // exponential time in a matcher that tries all positions
+		t.Error("a pattern matches a text with another end")
 	}
 }
 
-// What is read is written so that it is read as the same, and columns are within the text.
+// The text of an expression parses to the same expression. The column of an error is within the text.
 func FuzzParse(f *testing.F) {
 	for _, field := range Fields() {
 		f.Add(field.Example)
@@ -207,22 +207,22 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			at, ok := errors.AsType[*Error](err)
 			if !ok || at.Column < 1 || at.Column > len([]rune(s))+1 || at.Text == "" {
-				t.Fatalf("%q: error %#v", s, err)
+				t.Fatalf("%q: got error %#v", s, err)
 			}
 			return
 		}
 		again, err := Parse(e.String())
 		if len(e.String()) <= maxBytes && (err != nil || again.String() != e.String()) {
-			t.Fatalf("%q is written %q and read as %q, %v", s, e, again, err)
+			t.Fatalf("%q: text %q parses to %q, %v", s, e, again, err)
 		}
-		if err == nil && !slices.Equal(choose(again, fleet), choose(e, fleet)) {
-			t.Fatalf("%q chooses others than %q", s, e)
+		if err == nil && !slices.Equal(matchVMs(again, testVMs), matchVMs(e, testVMs)) {
+			t.Fatalf("%q and %q match different VMs", s, e)
 		}
 	})
 }
 
-// choose returns the VMs that are chosen, in their order.
-func choose(e Expr, vms []inventory.VM) []*inventory.VM {
+// matchVMs returns the VMs that match the expression, in their order.
+func matchVMs(e Expr, vms []inventory.VM) []*inventory.VM {
 	var chosen []*inventory.VM
 	for i := range vms {
 		if e.Match(&vms[i]) {

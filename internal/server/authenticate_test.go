@@ -26,7 +26,7 @@ type authority struct {
 	t    *testing.T
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
-	path string // of its certificate, in PEM
+	path string // file of the certificate, in PEM
 }
 
 func newAuthority(t *testing.T) *authority {
@@ -53,7 +53,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-func (a *authority) sign(name string, units ...string) tls.Certificate {
+func (a *authority) newCertificate(name string, units ...string) tls.Certificate {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -70,132 +70,132 @@ func (a *authority) sign(name string, units ...string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// with is the rig with a client of that certificate.
-func (r *rig) with(cert tls.Certificate) *rig {
+// withCertificate returns the server with a client that has the certificate.
+func (r *testServer) withCertificate(cert tls.Certificate) *testServer {
 	client := r.Client()
 	client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{cert}
 	r.t.Cleanup(client.CloseIdleConnections)
-	return &rig{r.Fleet, r.t, client}
+	return &testServer{r.Fleet, r.t, client}
 }
 
-func TestCertificatesSayWhoAsks(t *testing.T) {
+func TestClientCertificatesAuthenticate(t *testing.T) {
 	ca := newAuthority(t)
-	r := newRig(t, func(c *server.Config) { c.ClientCA = ca.path })
-	if a := r.with(ca.sign("alice", "view")).ask("", "GET", "/v1/plans", ""); a.status != http.StatusOK {
+	r := newTestServer(t, func(c *server.Config) { c.ClientCA = ca.path })
+	if a := r.withCertificate(ca.newCertificate("alice", "view")).sendAs("", "GET", "/v1/plans", ""); a.status != http.StatusOK {
 		t.Errorf("view: %d %s", a.status, a.body)
 	}
-	if a := r.with(ca.sign("alice", "view")).ask("", "PUT", "/v1/limits", `{"limits":[{"name":"host:esx1/rate","units":1}]}`); a.status != http.StatusForbidden {
+	if a := r.withCertificate(ca.newCertificate("alice", "view")).sendAs("", "PUT", "/v1/limits", `{"limits":[{"name":"host:esx1/rate","units":1}]}`); a.status != http.StatusForbidden {
 		t.Errorf("view sets a limit: %d", a.status)
 	}
-	if a := r.with(ca.sign("bob", "staff", "operate")).ask("", "PUT", "/v1/limits", `{"limits":[{"name":"host:esx1/rate","units":1}]}`); a.status != http.StatusOK {
+	if a := r.withCertificate(ca.newCertificate("bob", "staff", "operate")).sendAs("", "PUT", "/v1/limits", `{"limits":[{"name":"host:esx1/rate","units":1}]}`); a.status != http.StatusOK {
 		t.Errorf("operate: %d %s", a.status, a.body)
 	}
-	if e := r.audit(1)[0]; e.User != "bob" || e.Role != "operate" || e.On != "host:esx1/rate" || e.From != "127.0.0.1" {
-		t.Errorf("noted %+v", e)
+	if e := r.auditEntries(1)[0]; e.User != "bob" || e.Role != "operate" || e.On != "host:esx1/rate" || e.From != "127.0.0.1" {
+		t.Errorf("the audit trail has %+v", e)
 	}
-	if a := r.with(ca.sign("eve", "staff")).ask("", "GET", "/v1/plans", ""); a.status != http.StatusForbidden || !strings.Contains(a.body, "OU") {
+	if a := r.withCertificate(ca.newCertificate("eve", "staff")).sendAs("", "GET", "/v1/plans", ""); a.status != http.StatusForbidden || !strings.Contains(a.body, "OU") {
 		t.Errorf("no role: %d %s", a.status, a.body)
 	}
-	if a := r.ask(server.View, "GET", "/v1/plans", ""); a.status != http.StatusOK {
-		t.Errorf("a token beside certificates: %d", a.status)
+	if a := r.sendAs(server.View, "GET", "/v1/plans", ""); a.status != http.StatusOK {
+		t.Errorf("a token on a server that accepts certificates: %d", a.status)
 	}
-	other := r.with(newAuthority(t).sign("mallory", "admin"))
+	other := r.withCertificate(newAuthority(t).newCertificate("mallory", "admin"))
 	if resp, err := other.client.Get(r.URL + "/v1/plans"); err == nil {
 		resp.Body.Close()
-		t.Errorf("another CA's certificate: %s", resp.Status)
+		t.Errorf("the certificate of another CA: %s", resp.Status)
 	}
 }
 
-func TestWrongTokensAreThrottledAndNoted(t *testing.T) {
-	r := newRig(t, nil)
-	guess := func() answer {
-		return r.askWith("GET", "/v1/plans", "", func(req *http.Request) { req.Header.Set("Authorization", "Bearer decamp_guess") })
+func TestWrongTokensAreThrottledAndAudited(t *testing.T) {
+	r := newTestServer(t, nil)
+	sendWrongToken := func() response {
+		return r.send("GET", "/v1/plans", "", func(req *http.Request) { req.Header.Set("Authorization", "Bearer decamp_guess") })
 	}
 	statuses := map[int]int{}
 	for range 30 {
-		statuses[guess().status]++
+		statuses[sendWrongToken().status]++
 	}
 	if statuses[http.StatusForbidden] == 0 || statuses[http.StatusTooManyRequests] == 0 || len(statuses) != 2 {
 		t.Errorf("statuses %v", statuses)
 	}
-	a := guess()
+	a := sendWrongToken()
 	if a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
-		t.Errorf("%d, retry after %q", a.status, a.header.Get("Retry-After"))
+		t.Errorf("got status %d, Retry-After %q", a.status, a.header.Get("Retry-After"))
 	}
-	if n := len(r.audit(100)); n == 0 || n > 15 {
-		t.Errorf("%d lines in the audit trail of 31 guesses", n)
+	if n := len(r.auditEntries(100)); n == 0 || n > 15 {
+		t.Errorf("got %d audit entries for 31 wrong tokens, want 1 to 15", n)
 	}
-	if got := r.metrics(); !strings.Contains(got, "\ndecamp_http_refusals_total 31\n") {
+	if got := r.scrapeMetrics(); !strings.Contains(got, "\ndecamp_http_refusals_total 31\n") {
 		t.Error("the metrics do not count 31 refusals")
 	}
-	if strings.Contains(r.audit(1)[0].Err+r.audit(1)[0].On, "decamp_guess") {
-		t.Error("the audit trail repeats what was guessed")
+	if strings.Contains(r.auditEntries(1)[0].Err+r.auditEntries(1)[0].On, "decamp_guess") {
+		t.Error("the audit trail contains the wrong token")
 	}
 }
 
-// A valid token, a session and a certificate count from an address that guessed too often: only wrong
-// tokens are throttled, in the login form, too.
-func TestGuessesOfOthersLockNoTokenOut(t *testing.T) {
+// The server accepts a valid token, a session and a certificate from a throttled address. It throttles only wrong
+// tokens, also in the login form.
+func TestValidTokensWorkFromThrottledAddress(t *testing.T) {
 	ca := newAuthority(t)
-	r := newRig(t, func(c *server.Config) { c.ClientCA = ca.path })
-	login := func(token string) answer {
-		return r.askWith("POST", "/login", url.Values{"token": {token}}.Encode(), func(req *http.Request) {
+	r := newTestServer(t, func(c *server.Config) { c.ClientCA = ca.path })
+	login := func(token string) response {
+		return r.send("POST", "/login", url.Values{"token": {token}}.Encode(), func(req *http.Request) {
 			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		})
 	}
-	wrong := func() answer {
-		return r.askWith("GET", "/v1/plans", "", func(req *http.Request) { req.Header.Set("Authorization", "Bearer decamp_guess") })
+	sendWrongToken := func() response {
+		return r.send("GET", "/v1/plans", "", func(req *http.Request) { req.Header.Set("Authorization", "Bearer decamp_guess") })
 	}
 	session := login(r.Tokens[server.View])
-	for wrong().status != http.StatusTooManyRequests {
+	for sendWrongToken().status != http.StatusTooManyRequests {
 	}
-	if a := r.ask(server.View, "GET", "/v1/plans", ""); a.status != http.StatusOK {
+	if a := r.sendAs(server.View, "GET", "/v1/plans", ""); a.status != http.StatusOK {
 		t.Errorf("a valid token: %d %s", a.status, a.body)
 	}
 	if a := login(r.Tokens[server.View]); a.status != http.StatusSeeOther || a.header.Get("Set-Cookie") == "" {
 		t.Errorf("a valid token in the login form: %d %s", a.status, a.body)
 	}
-	if a := r.with(ca.sign("alice", "view")).ask("", "GET", "/v1/plans", ""); a.status != http.StatusOK {
+	if a := r.withCertificate(ca.newCertificate("alice", "view")).sendAs("", "GET", "/v1/plans", ""); a.status != http.StatusOK {
 		t.Errorf("a certificate: %d %s", a.status, a.body)
 	}
-	a := r.askWith("GET", "/v1/plans", "", func(req *http.Request) { req.Header.Set("Cookie", session.header.Get("Set-Cookie")) })
+	a := r.send("GET", "/v1/plans", "", func(req *http.Request) { req.Header.Set("Cookie", session.header.Get("Set-Cookie")) })
 	if a.status != http.StatusOK {
 		t.Errorf("a session: %d %s", a.status, a.body)
 	}
 	if a := login("decamp_guess"); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
 		t.Errorf("a wrong token in the login form: %d, retry after %q", a.status, a.header.Get("Retry-After"))
 	}
-	if a := wrong(); a.status != http.StatusTooManyRequests {
+	if a := sendWrongToken(); a.status != http.StatusTooManyRequests {
 		t.Errorf("a wrong token after valid ones: %d", a.status)
 	}
 }
 
-// What is much longer than a token is refused like a wrong one.
+// The server refuses a text that is much longer than a token.
 func TestLongTokensAreRefused(t *testing.T) {
-	r := newRig(t, nil)
-	a := r.askWith("GET", "/v1/plans", "", func(req *http.Request) { req.Header.Set("Authorization", "Bearer "+strings.Repeat("x", 20<<10)) })
+	r := newTestServer(t, nil)
+	a := r.send("GET", "/v1/plans", "", func(req *http.Request) { req.Header.Set("Authorization", "Bearer "+strings.Repeat("x", 20<<10)) })
 	if a.status != http.StatusForbidden {
-		t.Errorf("%d %s", a.status, a.body)
+		t.Errorf("got %d %s, want status 403", a.status, a.body)
 	}
 }
 
-// Strangers who show nothing throttle nobody.
-func TestStrangersWithoutATokenThrottleNobody(t *testing.T) {
-	r := newRig(t, nil)
+// Requests without a token throttle no other requests.
+func TestRequestsWithoutTokenAreNotThrottled(t *testing.T) {
+	r := newTestServer(t, nil)
 	for range 50 {
-		if a := r.ask("", "GET", "/v1/plans", ""); a.status != http.StatusUnauthorized || a.header.Get("WWW-Authenticate") == "" {
-			t.Fatalf("%d", a.status)
+		if a := r.sendAs("", "GET", "/v1/plans", ""); a.status != http.StatusUnauthorized || a.header.Get("WWW-Authenticate") == "" {
+			t.Fatalf("got status %d, want 401 with WWW-Authenticate", a.status)
 		}
 	}
-	if a := r.ask(server.View, "GET", "/v1/plans", ""); a.status != http.StatusOK {
-		t.Errorf("with a token: %d", a.status)
+	if a := r.sendAs(server.View, "GET", "/v1/plans", ""); a.status != http.StatusOK {
+		t.Errorf("a request with a token: %d", a.status)
 	}
-	if n := len(r.audit(100)); n == 0 || n > 15 {
-		t.Errorf("%d lines in the audit trail of 50 strangers", n)
+	if n := len(r.auditEntries(100)); n == 0 || n > 15 {
+		t.Errorf("got %d audit entries for 50 requests, want 1 to 15", n)
 	}
 }
 
-func TestWithoutTLSOnlyThisMachineIsServed(t *testing.T) {
+func TestPlainHTTPOnlyOnLoopback(t *testing.T) {
 	for addr, want := range map[string]bool{
 		"127.0.0.1:0": true, "[::1]:0": true, "localhost:0": true, ":0": false, "0.0.0.0:0": false, "192.0.2.1:80": false, "nonsense": false,
 	} {
@@ -205,8 +205,8 @@ func TestWithoutTLSOnlyThisMachineIsServed(t *testing.T) {
 	}
 }
 
-func TestOurCertificateStays(t *testing.T) {
-	r := newRig(t, nil)
+func TestServerCertificateSurvivesRestart(t *testing.T) {
+	r := newTestServer(t, nil)
 	before := r.Fingerprint
 	r.must(r.Stop())
 	r.must(r.Serve(t.Context(), nil))
@@ -214,6 +214,6 @@ func TestOurCertificateStays(t *testing.T) {
 		t.Errorf("fingerprint %s, then %s", before, r.Fingerprint)
 	}
 	if st, err := os.Stat(filepath.Join(r.State, "tls.pem")); err != nil || st.Mode() != 0o600 {
-		t.Errorf("key: %v, %v", st.Mode(), err)
+		t.Errorf("the key file: %v, %v", st.Mode(), err)
 	}
 }

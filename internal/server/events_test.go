@@ -15,23 +15,23 @@ import (
 	"github.com/decamp/decamp/internal/server/servertest"
 )
 
-// listener is a client of the event stream.
-type listener struct {
+// eventReader is a client of the event stream.
+type eventReader struct {
 	t      *testing.T
 	resp   *http.Response
 	lines  *bufio.Scanner
 	lastID string
 }
 
-// happened is one event.
-type happened struct {
+// event is an event of the stream.
+type event struct {
 	name, id, data string
 }
 
-// listen opens the stream; query is "plan=p&since=0", last a browser's Last-Event-ID.
-func (r *rig) listen(query, last string) *listener {
+// openStream opens the event stream. The query is like "plan=p&since=0"; last is the Last-Event-ID of a browser.
+func (r *testServer) openStream(query, last string) *eventReader {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), patient)
+	ctx, cancel := context.WithTimeout(r.t.Context(), testTimeout)
 	r.t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, "GET", r.URL+"/v1/events?"+query, nil)
 	if err != nil {
@@ -47,15 +47,15 @@ func (r *rig) listen(query, last string) *listener {
 	}
 	r.t.Cleanup(func() { resp.Body.Close() })
 	if got := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || got != "text/event-stream" {
-		r.t.Fatalf("%s as %s", resp.Status, got)
+		r.t.Fatalf("got status %s, type %s", resp.Status, got)
 	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 64<<20)
-	return &listener{t: r.t, resp: resp, lines: lines}
+	return &eventReader{t: r.t, resp: resp, lines: lines}
 }
 
-// next waits for an event; one without a name is the end.
-func (l *listener) next() (e happened) {
+// nextEvent waits for an event. An event without a name is the end of the stream.
+func (l *eventReader) nextEvent() (e event) {
 	l.t.Helper()
 	for l.lines.Scan() {
 		field, value, _ := strings.Cut(l.lines.Text(), ": ")
@@ -72,18 +72,18 @@ func (l *listener) next() (e happened) {
 			}
 		}
 	}
-	return happened{}
+	return event{}
 }
 
-// until waits for an event of that name that is as wanted.
-func (l *listener) until(name string, is func(data string) bool) happened {
+// waitFor returns the next event with the name and with data that match accepts.
+func (l *eventReader) waitFor(name string, match func(data string) bool) event {
 	l.t.Helper()
 	for {
-		e := l.next()
+		e := l.nextEvent()
 		if e.name == "" {
 			l.t.Fatalf("the stream ended before %s: %v", name, l.lines.Err())
 		}
-		if e.name == name && is(e.data) {
+		if e.name == name && match(e.data) {
 			return e
 		}
 	}
@@ -91,8 +91,8 @@ func (l *listener) until(name string, is func(data string) bool) happened {
 
 func anyData(string) bool { return true }
 
-// vm is whether changes tell that a VM is in that state.
-func vm(t *testing.T, k fleetdb.Key, state fleetdb.State) func(string) bool {
+// hasVM returns a function that reports whether changes contain the VM in that state.
+func hasVM(t *testing.T, k fleetdb.Key, state fleetdb.State) func(string) bool {
 	return func(data string) bool {
 		var c server.Changes
 		if err := json.Unmarshal([]byte(data), &c); err != nil {
@@ -107,112 +107,112 @@ func vm(t *testing.T, k fleetdb.Key, state fleetdb.State) func(string) bool {
 	}
 }
 
-func TestEventsTellWhatChanges(t *testing.T) {
+func TestEventsReportChanges(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, nil)
-	r.plan("p", 3)
-	l := r.listen("", "")
-	l.until("hello", anyData)
-	claims := r.running("p", 2)
-	l.until("changes", vm(t, servertest.Key("p", 1), fleetdb.Running))
-	l.until("plans", func(data string) bool { return strings.Contains(data, `"counts":{"queued":1,"running":2}`) })
+	r := newTestServer(t, nil)
+	r.addPlan("p", 3)
+	l := r.openStream("", "")
+	l.waitFor("hello", anyData)
+	claims := r.runVMs("p", 2)
+	l.waitFor("changes", hasVM(t, servertest.Key("p", 1), fleetdb.Running))
+	l.waitFor("plans", func(data string) bool { return strings.Contains(data, `"counts":{"queued":1,"running":2}`) })
 	r.must(r.Report(t.Context(), claims, 40))
-	l.until("progress", func(data string) bool {
+	l.waitFor("progress", func(data string) bool {
 		return strings.Contains(data, fmt.Sprintf(`"done":%d`, 40*servertest.Size/100))
 	})
 	r.must(r.SetSchedulerState(t.Context(), server.SchedulerState{Resources: []server.Resource{{Name: "host:esx3/vms", Capacity: 20, Used: 20, Waiting: 7}}}))
-	l.until("fleet", func(data string) bool {
+	l.waitFor("fleet", func(data string) bool {
 		return strings.Contains(data, "host esx3 vms: 20 of 20 in use, 7 VMs wait") && strings.Contains(data, "bottleneck: source (100 % busy); next: target")
 	})
 	r.must(r.Database.Workers.Drain(t.Context(), servertest.Worker, true))
-	l.until("workers", func(data string) bool { return strings.Contains(data, `"drains":true`) })
+	l.waitFor("workers", func(data string) bool { return strings.Contains(data, `"drains":true`) })
 }
 
-func TestEventsOfAPlanAreNoOthers(t *testing.T) {
+func TestEventsOfOnePlan(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, nil)
-	r.plan("p", 1)
-	r.plan("q", 1)
-	l := r.listen("plan=q", "")
-	l.until("hello", anyData)
-	r.running("p", 1)
-	r.running("q", 1)
+	r := newTestServer(t, nil)
+	r.addPlan("p", 1)
+	r.addPlan("q", 1)
+	l := r.openStream("plan=q", "")
+	l.waitFor("hello", anyData)
+	r.runVMs("p", 1)
+	r.runVMs("q", 1)
 	for {
-		e := l.next()
+		e := l.nextEvent()
 		if e.name == "" {
 			t.Fatal("the stream ended")
 		}
 		if e.name == "changes" && strings.Contains(e.data, `"plan":"p"`) {
-			t.Fatalf("told of p: %s", e.data)
+			t.Fatalf("the stream of plan q has an event of plan p: %s", e.data)
 		}
-		if e.name == "changes" && vm(t, servertest.Key("q", 1), fleetdb.Running)(e.data) {
+		if e.name == "changes" && hasVM(t, servertest.Key("q", 1), fleetdb.Running)(e.data) {
 			return
 		}
 	}
 }
 
-// Whoever comes again misses nothing: from what the server still has, and from the database when
-// another server is asked.
-func TestEventsGoOnWhereTheyBroke(t *testing.T) {
+// A client that reconnects misses no changes. The server sends them from its ring, or from the database after a
+// restart.
+func TestEventStreamResumesAfterReconnect(t *testing.T) {
 	t.Parallel()
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%v", restart), func(t *testing.T) {
-			r := newRig(t, nil)
-			r.plan("p", 3)
-			l := r.listen("since=0", "")
-			l.until("changes", vm(t, servertest.Key("p", 3), fleetdb.Queued))
-			l.until("hello", anyData)
+			r := newTestServer(t, nil)
+			r.addPlan("p", 3)
+			l := r.openStream("since=0", "")
+			l.waitFor("changes", hasVM(t, servertest.Key("p", 3), fleetdb.Queued))
+			l.waitFor("hello", anyData)
 			l.resp.Body.Close()
-			r.running("p", 2)
+			r.runVMs("p", 2)
 			if restart {
 				r.must(r.Stop())
 				r.must(r.Serve(context.Background(), nil))
 			}
-			again := r.listen("", l.lastID)
-			e := again.until("changes", vm(t, servertest.Key("p", 2), fleetdb.Running))
-			if restart && strings.Contains(e.data, `"vm":"vm-3"`) { // what a hub gathered is told whole
-				t.Errorf("told again what did not change: %s", e.data)
+			again := r.openStream("", l.lastID)
+			e := again.waitFor("changes", hasVM(t, servertest.Key("p", 2), fleetdb.Running))
+			if restart && strings.Contains(e.data, `"vm":"vm-3"`) { // the ring sends complete frames
+				t.Errorf("the stream repeats a VM that did not change: %s", e.data)
 			}
 		})
 	}
 }
 
-// A revision of another database begins from now on, and not never.
-func TestEventsFromTheFuture(t *testing.T) {
+// A stream with a revision above that of the database begins with the next change.
+func TestEventsAfterAFutureRevision(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, nil)
-	r.plan("p", 1)
-	l := r.listen("", "999999999")
-	l.until("hello", anyData)
-	r.running("p", 1)
-	l.until("changes", vm(t, servertest.Key("p", 1), fleetdb.Running))
+	r := newTestServer(t, nil)
+	r.addPlan("p", 1)
+	l := r.openStream("", "999999999")
+	l.waitFor("hello", anyData)
+	r.runVMs("p", 1)
+	l.waitFor("changes", hasVM(t, servertest.Key("p", 1), fleetdb.Running))
 }
 
-func TestClientsAreToldThatTheDatabaseIsAway(t *testing.T) {
+func TestDatabaseOutageIsSentToClients(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, nil)
-	l := r.listen("", "")
-	l.until("hello", anyData)
+	r := newTestServer(t, nil)
+	l := r.openStream("", "")
+	l.waitFor("hello", anyData)
 	r.must(r.Database.Close())
-	l.until("trouble", func(data string) bool { return data != `{"text":""}` })
+	l.waitFor("trouble", func(data string) bool { return data != `{"text":""}` })
 }
 
-func TestTheServerSaysGoodbye(t *testing.T) {
+func TestStoppingServerSendsByeEvent(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, nil)
-	l := r.listen("", "")
-	l.until("hello", anyData)
+	r := newTestServer(t, nil)
+	l := r.openStream("", "")
+	l.waitFor("hello", anyData)
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.Stop() }()
-	l.until("bye", anyData)
-	if e := l.next(); e.name != "" {
-		t.Errorf("after goodbye: %+v", e)
+	l.waitFor("bye", anyData)
+	if e := l.nextEvent(); e.name != "" {
+		t.Errorf("got event %+v after bye", e)
 	}
 	select {
 	case err := <-stopped:
 		r.must(err)
-	case <-time.After(patient):
-		t.Fatal("the server does not stop")
+	case <-time.After(testTimeout):
+		t.Fatal("the server did not stop")
 	}
-	r.must(r.Serve(context.Background(), nil)) // for the rig to end
+	r.must(r.Serve(context.Background(), nil)) // the cleanup of the test stops it
 }

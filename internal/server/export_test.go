@@ -1,4 +1,4 @@
 package server
 
-// MayListen is mayListen.
+// MayListen exports mayListen for tests.
 var MayListen = mayListen

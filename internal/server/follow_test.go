@@ -11,9 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/sqlitedb"
 )
 
-// A client that follows from now on reads no older rows. The VM in the database is not readable.
+// Follow with revision -1 reads no older rows. The VM in the database is corrupt, so that reading it fails.
 func TestFollowFromNowOnReadsNoOlderRows(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	path := filepath.Join(t.TempDir(), "fleet.db")
 	r, err := fleetdb.Open(ctx, fleetdb.Config{URL: "sqlite:" + path})
@@ -27,7 +27,7 @@ func TestFollowFromNowOnReadsNoOlderRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := r.Feed.Changes(ctx, 0); err == nil {
-		t.Fatal("the VM is readable")
+		t.Fatal("the corrupt VM is readable")
 	}
 	enough := errors.New("enough")
 	done := make(chan error, 1)
@@ -39,7 +39,7 @@ func TestFollowFromNowOnReadsNoOlderRows(t *testing.T) {
 			return enough
 		})
 	}()
-	for units := int64(1); ; units++ { // the first ones may be older than the call
+	for units := int64(1); ; units++ { // the first changes may precede the call of Follow
 		select {
 		case err := <-done:
 			if !errors.Is(err, enough) {
@@ -54,7 +54,7 @@ func TestFollowFromNowOnReadsNoOlderRows(t *testing.T) {
 	}
 }
 
-// changeDatabase runs a statement in the database at path, without a revision.
+// changeDatabase runs a statement in the database at path. It creates no revision.
 func changeDatabase(path, statement string) error {
 	f, err := sqlitedb.At(path)
 	if err != nil {

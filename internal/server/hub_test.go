@@ -16,8 +16,8 @@ func newTestHub() *hub {
 	return h
 }
 
-// change is one that tells of n VMs.
-func change(rev int64, n int) fleetdb.Changes {
+// vmChanges returns changes of n VMs.
+func vmChanges(rev int64, n int) fleetdb.Changes {
 	c := fleetdb.Changes{Rev: rev}
 	for i := range n {
 		c.VMs = append(c.VMs, fleetdb.VM{Key: fleetdb.Key{Plan: "p", VM: fmt.Sprintf("vm-%d", i)}, Rev: rev})
@@ -25,40 +25,40 @@ func change(rev int64, n int) fleetdb.Changes {
 	return c
 }
 
-// One client that does not read is lost. The others are told everything, and tell never waits:
-// if it did, this test would not end.
-func TestAClientThatDoesNotReadIsLost(t *testing.T) {
+// The hub drops a client that does not read. Other clients receive all changes. sendChanges never waits: if it
+// did, this test would not end.
+func TestStalledClientIsDropped(t *testing.T) {
 	h := newTestHub()
-	deaf, _, _, _ := h.addListener("", -1)
+	stuck, _, _, _ := h.addListener("", -1)
 	reads, _, _, _ := h.addListener("", -1)
 	for rev := int64(1); rev <= maxQueued+5; rev++ {
-		h.sendChanges(change(rev, 1))
+		h.sendChanges(vmChanges(rev, 1))
 		if frames := <-reads.queue; frames[0].rev != rev {
-			t.Fatalf("told %d, want %d", frames[0].rev, rev)
+			t.Fatalf("got revision %d, want %d", frames[0].rev, rev)
 		}
 	}
 	select {
-	case <-deaf.lost:
+	case <-stuck.lost:
 	default:
-		t.Fatal("a client that reads nothing is kept")
+		t.Fatal("a client that does not read is kept")
 	}
 	if h.clientCount() != 1 {
-		t.Errorf("%d clients", h.clientCount())
+		t.Errorf("got %d clients, want 1", h.clientCount())
 	}
-	h.removeListener(deaf) // as its connection does
+	h.removeListener(stuck) // the connection of a dropped client does the same
 	h.removeListener(reads)
 	if h.clientCount() != 0 {
-		t.Errorf("%d clients are left", h.clientCount())
+		t.Errorf("got %d clients, want 0", h.clientCount())
 	}
 }
 
-func TestTheRingSaysWhetherItHasEverything(t *testing.T) {
+func TestRingReportsMissedChanges(t *testing.T) {
 	h := newTestHub()
 	for rev := int64(1); rev <= 3*ringFrames; rev++ {
-		h.sendChanges(change(rev, 1))
+		h.sendChanges(vmChanges(rev, 1))
 	}
 	if len(h.ring) != ringFrames {
-		t.Errorf("%d frames", len(h.ring))
+		t.Errorf("got %d frames, want %d", len(h.ring), ringFrames)
 	}
 	from := int64(2 * ringFrames)
 	for since, want := range map[int64]struct {
@@ -73,29 +73,29 @@ func TestTheRingSaysWhetherItHasEverything(t *testing.T) {
 	}
 }
 
-func TestTheRingIsBoundedInRowsToo(t *testing.T) {
+func TestRingIsBoundedInRows(t *testing.T) {
 	h := newTestHub()
 	for rev := int64(1); rev <= 30; rev++ {
-		h.sendChanges(change(rev, 2000))
+		h.sendChanges(vmChanges(rev, 2000))
 	}
 	if rows := len(h.ring) * 2000; rows > ringRows || len(h.ring) == 0 || h.from != h.ring[0].rev-1 {
-		t.Errorf("%d rows, from %d", rows, h.from)
+		t.Errorf("the ring has %d rows, from revision %d", rows, h.from)
 	}
 }
 
-func TestClientsAreCounted(t *testing.T) {
+func TestClientsAreLimited(t *testing.T) {
 	h := newTestHub()
 	for range maxClients {
 		if l, _, _, _ := h.addListener("", -1); l == nil {
-			t.Fatal("refused too early")
+			t.Fatal("a client is refused below the limit")
 		}
 	}
 	if l, _, _, _ := h.addListener("", -1); l != nil {
-		t.Error("one too many")
+		t.Error("a client above the limit is accepted")
 	}
 }
 
-func TestTroubleIsToldUntilItIsOver(t *testing.T) {
+func TestTroubleIsReportedUntilRecovery(t *testing.T) {
 	h := newTestHub()
 	l, _, _, _ := h.addListener("", -1)
 	h.reportTrouble(errors.New("gone"))
@@ -104,30 +104,30 @@ func TestTroubleIsToldUntilItIsOver(t *testing.T) {
 	h.reportRecovery()
 	for _, want := range []string{`{"text":"gone"}`, `{"text":"gone"}`, `{"text":""}`} {
 		if text := string((<-l.queue)[0].textFor("p")); text != "event: trouble\ndata: "+want+"\n\n" {
-			t.Errorf("told %q, want %s", text, want)
+			t.Errorf("got %q, want data %s", text, want)
 		}
 	}
 	if len(l.queue) != 0 {
-		t.Error("told that all is well without trouble before")
+		t.Error("a recovery without trouble before is reported")
 	}
 }
 
-// The text of a frame is made once for all who are told the same.
+// A frame is encoded once for all clients that receive the same text.
 func TestFramesAreEncodedOnce(t *testing.T) {
-	f := changesFrame(change(7, 2))
+	f := changesFrame(vmChanges(7, 2))
 	one, two := f.textFor("p"), f.textFor("p")
 	if &one[0] != &two[0] {
-		t.Error("made twice")
+		t.Error("the frame is encoded twice")
 	}
 	if text := string(one); !strings.HasPrefix(text, "event: changes\nid: 7\ndata: {") || !strings.HasSuffix(text, "}\n\n") || strings.Count(text, "\n") != 4 {
-		t.Errorf("text %q", text)
+		t.Errorf("the frame is %q", text)
 	}
 	if f.textFor("q") != nil {
-		t.Error("told to those of another plan")
+		t.Error("a client of another plan receives the frame")
 	}
 }
 
-func TestOnlyWhatWentOnIsTold(t *testing.T) {
+func TestOnlyChangedProgressIsSent(t *testing.T) {
 	p := func(done int64) fleetdb.Progress {
 		return fleetdb.Progress{Key: fleetdb.Key{Plan: "p", VM: "vm-1"}, Done: done}
 	}
@@ -138,12 +138,12 @@ func TestOnlyWhatWentOnIsTold(t *testing.T) {
 	}
 	b := sentState{fleet: newSummary(at(1))}
 	if frames := b.changedFrames(at(1)); len(frames) != 1 || strings.Count(string(frames[0].textFor("")), `"vm"`) != 2 {
-		t.Errorf("first %v", frames)
+		t.Errorf("got frames %v, want one with 2 VMs", frames)
 	}
 	if frames := b.changedFrames(at(1)); len(frames) != 0 {
-		t.Errorf("nothing went on, but %s", frames[0].textFor(""))
+		t.Errorf("got %s without a change", frames[0].textFor(""))
 	}
 	if frames := b.changedFrames(at(2)); len(frames) != 1 || strings.Count(string(frames[0].textFor("")), `"vm"`) != 1 {
-		t.Error("what went on is not told alone")
+		t.Error("want one frame with only the VM that changed")
 	}
 }

@@ -28,10 +28,10 @@ func TestRoleOfACertificate(t *testing.T) {
 	} {
 		who, err := byCertificate(&x509.Certificate{Subject: pkix.Name{CommonName: tt.name, OrganizationalUnit: tt.units}}, "192.0.2.1")
 		if who.Role != tt.want || (tt.want == Nobody) != fault.Is(err, fault.Denied) || who.From != "192.0.2.1" {
-			t.Errorf("%q %q: %+v, %v", tt.name, tt.units, who, err)
+			t.Errorf("name %q, units %q: got %+v, %v", tt.name, tt.units, who, err)
 		}
 		if tt.want == Nobody && who.Name != "" {
-			t.Errorf("%q %q: has a name without a role", tt.name, tt.units)
+			t.Errorf("name %q, units %q: the user has a name, but no role", tt.name, tt.units)
 		}
 	}
 }
@@ -45,13 +45,13 @@ func TestBearer(t *testing.T) {
 			secret = ""
 		}
 		if secret != want || ok != (want != "") {
-			t.Errorf("%q: %q, %v", header, secret, ok)
+			t.Errorf("header %q: got %q, %v; want %q", header, secret, ok, want)
 		}
 	}
 }
 
-// What strangers send is quoted in the audit trail without characters that a terminal or a database interprets.
-func TestQuotedInTheAuditTrail(t *testing.T) {
+// The audit trail quotes the text of clients without characters that a terminal or a database interprets.
+func TestAuditTrailQuotesSafeText(t *testing.T) {
 	for text, want := range map[string]string{
 		"wave-1/vm-42": "wave-1/vm-42", "a\x00b\x1b[2J": "a.b.[2J", "\xff\u202e\ufffd": "...", "Žižkov": "Žižkov",
 		strings.Repeat("x", maxNote) + "y": strings.Repeat("x", maxNote),
@@ -62,7 +62,7 @@ func TestQuotedInTheAuditTrail(t *testing.T) {
 	}
 }
 
-// Retry-After has whole seconds, and is not too early.
+// Retry-After has whole seconds and is rounded up.
 func TestRetryAfterIsRoundedUp(t *testing.T) {
 	for after, want := range map[time.Duration]string{time.Millisecond: "1", 1500 * time.Millisecond: "2", 9 * time.Second: "10"} {
 		if got := (&tooManyError{after: after}).retrySeconds(); got != want {
@@ -74,6 +74,6 @@ func TestRetryAfterIsRoundedUp(t *testing.T) {
 // A logout removes the cookie of the session.
 func TestLogoutRemovesTheCookie(t *testing.T) {
 	if c := newSessions(true).expiredCookie(); c.MaxAge >= 0 || c.Value != "" || c.Name != "__Host-decamp" {
-		t.Errorf("%+v", c)
+		t.Errorf("got cookie %+v", c)
 	}
 }

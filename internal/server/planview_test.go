@@ -8,8 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/server/servertest"
 )
 
-// Several changes of a VM arrive as one: each VM begins once, in any state in which it is first seen.
-func TestEachVMBeginsOnce(t *testing.T) {
+// The view reports the begin of each VM once, even if it first sees the VM in a later state.
+func TestEachVMStartIsReportedOnce(t *testing.T) {
 	ctx, f := t.Context(), servertest.Start(t, nil)
 	const vms, before, during = 500, 10, 300
 	if err := f.Plan(ctx, "wave", vms); err != nil {

@@ -12,60 +12,61 @@ import (
 	"github.com/decamp/decamp/internal/server/servertest"
 )
 
-// A rehearsal is asked for by its name, seen until it is answered and after, and taken back.
-func TestRehearsalsAreAskedForByName(t *testing.T) {
-	r := newRig(t, nil)
-	r.plan("p", 2)
+// A client requests a rehearsal by its ID. The list contains it before and after the worker answers, until the
+// client takes it back.
+func TestRehearsalsHaveAnID(t *testing.T) {
+	r := newTestServer(t, nil)
+	r.addPlan("p", 2)
 	const all = "/v1/plans/p/vms/vm-1/rehearsals"
-	if a := r.ask(server.Operate, "PUT", all+"/r-1", `{}`); a.status != http.StatusConflict || r.wantProblem(a, "conflict").Remedy == "" {
-		t.Errorf("nobody drives it: %d %s", a.status, a.body)
+	if a := r.sendAs(server.Operate, "PUT", all+"/r-1", `{}`); a.status != http.StatusConflict || r.wantProblem(a, "conflict").Remedy == "" {
+		t.Errorf("a VM that does not run: %d %s", a.status, a.body)
 	}
-	claims := r.running("p", 1)
-	seen := func(want ...string) (items []fleetdb.Rehearsed) {
+	claims := r.runVMs("p", 1)
+	wantRehearsals := func(want ...string) (items []fleetdb.Rehearsed) {
 		t.Helper()
 		var list struct{ Items []fleetdb.Rehearsed }
-		r.ask(server.View, "GET", all, "").into(t, &list)
+		r.sendAs(server.View, "GET", all, "").decodeJSON(t, &list)
 		var names []string
 		for _, item := range list.Items {
 			names = append(names, item.ID)
 		}
 		if !slices.Equal(names, want) {
-			t.Fatalf("seen %v, want %v", names, want)
+			t.Fatalf("got rehearsals %v, want %v", names, want)
 		}
 		return list.Items
 	}
-	seen()
+	wantRehearsals()
 	for range 2 {
-		if a := r.ask(server.Operate, "PUT", all+"/r-1", `{"expect":"up","deadline":60000000000}`); a.status != http.StatusNoContent {
-			t.Fatalf("%d %s", a.status, a.body)
+		if a := r.sendAs(server.Operate, "PUT", all+"/r-1", `{"expect":"up","deadline":60000000000}`); a.status != http.StatusNoContent {
+			t.Fatalf("got status %d, body %s", a.status, a.body)
 		}
 	}
-	if it := seen("r-1")[0]; it.Expect != "up" || it.Deadline != time.Minute || it.Worker != servertest.Worker || !it.Ended.IsZero() {
-		t.Errorf("it stands as %+v", it)
+	if it := wantRehearsals("r-1")[0]; it.Expect != "up" || it.Deadline != time.Minute || it.Worker != servertest.Worker || !it.Ended.IsZero() {
+		t.Errorf("the requested rehearsal is %+v", it)
 	}
-	if e := r.audit(1)[0]; e.Action != "rehearse" || e.On != "p/vm-1" || e.Err != "" {
-		t.Errorf("noted %+v", e)
+	if e := r.auditEntries(1)[0]; e.Action != "rehearse" || e.On != "p/vm-1" || e.Err != "" {
+		t.Errorf("the audit trail has %+v", e)
 	}
-	if a := r.ask(server.Operate, "PUT", all+"/r-2", `{}`); a.status != http.StatusConflict {
-		t.Errorf("a second one: %d %s", a.status, a.body)
+	if a := r.sendAs(server.Operate, "PUT", all+"/r-2", `{}`); a.status != http.StatusConflict {
+		t.Errorf("a second rehearsal: %d %s", a.status, a.body)
 	}
 	r.must(r.Database.Rehearsals.Answer(t.Context(), claims[0], fleetdb.Rehearsed{
 		Rehearsal: fleetdb.Rehearsal{ID: "r-1"}, Report: json.RawMessage(`{"verdict":"booted"}`), Tail: "login:",
 	}))
-	if it := seen("r-1")[0]; it.Ended.IsZero() || string(it.Report) != `{"verdict":"booted"}` || it.Tail != "login:" {
-		t.Errorf("it ended as %+v", it)
+	if it := wantRehearsals("r-1")[0]; it.Ended.IsZero() || string(it.Report) != `{"verdict":"booted"}` || it.Tail != "login:" {
+		t.Errorf("the answered rehearsal is %+v", it)
 	}
-	if a := r.ask(server.Operate, "PUT", all+"/r-2", `{}`); a.status != http.StatusNoContent {
-		t.Errorf("the next one: %d %s", a.status, a.body)
+	if a := r.sendAs(server.Operate, "PUT", all+"/r-2", `{}`); a.status != http.StatusNoContent {
+		t.Errorf("a rehearsal after the answer: %d %s", a.status, a.body)
 	}
-	seen("r-2", "r-1")
-	if a := r.ask(server.Operate, "DELETE", all+"/r-2", ""); a.status != http.StatusNoContent {
-		t.Errorf("taken back: %d %s", a.status, a.body)
+	wantRehearsals("r-2", "r-1")
+	if a := r.sendAs(server.Operate, "DELETE", all+"/r-2", ""); a.status != http.StatusNoContent {
+		t.Errorf("the removal of a rehearsal: %d %s", a.status, a.body)
 	}
-	seen("r-1")
+	wantRehearsals("r-1")
 	for _, body := range []string{`{"deadline":-1}`, `{"deadline":86400000000001}`, `{"id":"x"}`} {
-		if a := r.ask(server.Operate, "PUT", all+"/r-3", body); a.status != http.StatusUnprocessableEntity {
-			t.Errorf("%s: %d %s", body, a.status, a.body)
+		if a := r.sendAs(server.Operate, "PUT", all+"/r-3", body); a.status != http.StatusUnprocessableEntity {
+			t.Errorf("%s: got status %d, body %s", body, a.status, a.body)
 		}
 	}
 }

@@ -13,35 +13,35 @@ import (
 	"github.com/decamp/decamp/internal/server/servertest"
 )
 
-// patient is how long a test waits for what should be there at once.
-const patient = time.Minute
+// testTimeout is the time after which a test gives up.
+const testTimeout = time.Minute
 
-// rig is a fleet, its server, and somebody who asks it.
-type rig struct {
+// testServer is a fleet with its server and a client of that server.
+type testServer struct {
 	*servertest.Fleet
 	t      *testing.T
 	client *http.Client
 }
 
-func newRig(t *testing.T, change func(*server.Config)) *rig {
+func newTestServer(t *testing.T, change func(*server.Config)) *testServer {
 	t.Helper()
 	f := servertest.Start(t, change)
-	r := &rig{f, t, f.Client()}
+	r := &testServer{f, t, f.Client()}
 	t.Cleanup(r.client.CloseIdleConnections)
 	return r
 }
 
-// answer is what the server says.
-type answer struct {
+// response is a response of the server.
+type response struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// ask sends a request as somebody of that role; as nobody with "".
-func (r *rig) ask(role server.Role, method, path, body string) answer {
+// sendAs sends a request with the token of role. With Nobody, it sends no token.
+func (r *testServer) sendAs(role server.Role, method, path, body string) response {
 	r.t.Helper()
-	return r.askWith(method, path, body, func(req *http.Request) {
+	return r.send(method, path, body, func(req *http.Request) {
 		if role != server.Nobody {
 			req.Header.Set("Authorization", "Bearer "+r.Tokens[role])
 		}
@@ -54,7 +54,7 @@ func (r *rig) ask(role server.Role, method, path, body string) answer {
 	})
 }
 
-func (r *rig) askWith(method, path, body string, change func(*http.Request)) answer {
+func (r *testServer) send(method, path, body string, change func(*http.Request)) response {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, r.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -70,40 +70,40 @@ func (r *rig) askWith(method, path, body string, change func(*http.Request)) ans
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return answer{resp.StatusCode, resp.Header, string(text)}
+	return response{resp.StatusCode, resp.Header, string(text)}
 }
 
-// into reads a JSON answer.
-func (a answer) into(t *testing.T, v any) {
+// decodeJSON decodes the body into v.
+func (a response) decodeJSON(t *testing.T, v any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(a.body), v); err != nil {
 		t.Fatalf("%v in %s", err, a.body)
 	}
 }
 
-func (r *rig) must(err error) {
+func (r *testServer) must(err error) {
 	r.t.Helper()
 	if err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// plan adds a plan whose VMs all wait.
-func (r *rig) plan(name string, vms int) {
+// addPlan adds a plan with queued VMs.
+func (r *testServer) addPlan(name string, vms int) {
 	r.t.Helper()
 	r.must(r.Plan(r.t.Context(), name, vms))
 }
 
-// running has the first VMs of a plan run.
-func (r *rig) running(plan string, vms int) []fleetdb.Claim {
+// runVMs starts the first VMs of a plan.
+func (r *testServer) runVMs(plan string, vms int) []fleetdb.Claim {
 	r.t.Helper()
 	claims, err := r.Run(r.t.Context(), plan, 1, vms)
 	r.must(err)
 	return claims
 }
 
-// audit returns the newest lines of the audit trail.
-func (r *rig) audit(n int) []fleetdb.Entry {
+// auditEntries returns the n newest entries of the audit trail.
+func (r *testServer) auditEntries(n int) []fleetdb.Entry {
 	r.t.Helper()
 	entries, err := r.Database.Audit.List(r.t.Context(), 0, n)
 	r.must(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
-// takes says which role each operation takes, and shows a request of it.
-var takes = map[string]struct {
+// operations has the lowest role and an example request of each operation.
+var operations = map[string]struct {
 	role server.Role
 	path string
 	body string
@@ -42,7 +42,7 @@ var takes = map[string]struct {
 
 const servertestPlan = "version: 1\nname: q\nsource:\n  url: esxi://root@esx1.example.com\n  credentials: {name: esx1}\ndefaults:\n  to: [dir:/srv/vm]\nselect: poweredOn\n"
 
-// document is what the test needs of the OpenAPI document.
+// document is the part of the OpenAPI document that the test reads.
 type document struct {
 	OpenAPI string                          `json:"openapi"`
 	Paths   map[string]map[string]operation `json:"paths"`
@@ -53,52 +53,52 @@ type operation struct {
 	Tags []string `json:"tags"`
 }
 
-func (r *rig) document() (d document) {
+func (r *testServer) openAPIDocument() (d document) {
 	r.t.Helper()
-	a := r.ask(server.Nobody, "GET", "/openapi.json", "")
+	a := r.sendAs(server.Nobody, "GET", "/openapi.json", "")
 	if a.status != http.StatusOK {
-		r.t.Fatalf("document: %d", a.status)
+		r.t.Fatalf("the OpenAPI document: status %d", a.status)
 	}
-	a.into(r.t, &d)
+	a.decodeJSON(r.t, &d)
 	if d.OpenAPI != "3.1.0" {
-		r.t.Errorf("OpenAPI %q", d.OpenAPI)
+		r.t.Errorf("got OpenAPI version %q, want 3.1.0", d.OpenAPI)
 	}
 	return d
 }
 
-func TestEveryRouteTakesItsRoleAndNoLess(t *testing.T) {
-	r := newRig(t, nil)
-	r.plan("p", 2)
+func TestEveryRouteRequiresItsRole(t *testing.T) {
+	r := newTestServer(t, nil)
+	r.addPlan("p", 2)
 	seen := 0
-	for _, methods := range r.document().Paths {
+	for _, methods := range r.openAPIDocument().Paths {
 		for method, op := range methods {
-			want, known := takes[op.ID]
+			want, known := operations[op.ID]
 			if !known {
-				t.Errorf("operation %s: say in takes which role it takes", op.ID)
+				t.Errorf("operation %s: add it to operations", op.ID)
 				continue
 			}
 			seen++
 			if !slices.Contains(op.Tags, string(want.role)) {
-				t.Errorf("the document says that %s takes %v, want %s", op.ID, op.Tags, want.role)
+				t.Errorf("the tags of %s are %v, want role %s", op.ID, op.Tags, want.role)
 			}
 			for _, role := range []server.Role{server.Nobody, server.View, server.Operate, server.Admin} {
 				r.tryRole(op.ID, strings.ToUpper(method), role)
 			}
 		}
 	}
-	if seen != len(takes) {
-		t.Errorf("the document has %d operations of %d", seen, len(takes))
+	if seen != len(operations) {
+		t.Errorf("the document has %d of %d operations", seen, len(operations))
 	}
 }
 
-// tryRole asks for an operation, and looks at the audit trail if it is refused.
-func (r *rig) tryRole(id, method string, role server.Role) {
+// tryRole sends a request of an operation. If the server refuses it, the audit trail must have an entry.
+func (r *testServer) tryRole(id, method string, role server.Role) {
 	r.t.Helper()
-	want := takes[id]
+	want := operations[id]
 	if id == "followEvents" && role.May(want.role) {
 		method = http.MethodHead // the stream does not end
 	}
-	a := r.ask(role, method, want.path, want.body)
+	a := r.sendAs(role, method, want.path, want.body)
 	switch {
 	case role == server.Nobody && a.status != http.StatusUnauthorized,
 		role != server.Nobody && !role.May(want.role) && a.status != http.StatusForbidden:
@@ -111,41 +111,41 @@ func (r *rig) tryRole(id, method string, role server.Role) {
 	}
 	r.wantProblem(a, "denied")
 	path, _, _ := strings.Cut(want.path, "?")
-	if e := r.audit(1); role != server.Nobody && (len(e) == 0 || e[0].Role != string(role) || e[0].On != path || e[0].Err == "" || e[0].User != "test-"+string(role)) {
+	if e := r.auditEntries(1); role != server.Nobody && (len(e) == 0 || e[0].Role != string(role) || e[0].On != path || e[0].Err == "" || e[0].User != "test-"+string(role)) {
 		r.t.Errorf("%s as %q: the audit trail has %+v", id, role, e)
 	}
 }
 
-// wantProblem looks at an error's form.
-func (r *rig) wantProblem(a answer, kind string) server.Problem {
+// wantProblem checks that a response is a problem of that kind.
+func (r *testServer) wantProblem(a response, kind string) server.Problem {
 	r.t.Helper()
 	var p server.Problem
-	a.into(r.t, &p)
+	a.decodeJSON(r.t, &p)
 	if got := a.header.Get("Content-Type"); got != "application/problem+json" || p.Kind != kind || p.Status != a.status || p.Detail == "" {
-		r.t.Errorf("problem %+v as %s, want kind %s", p, got, kind)
+		r.t.Errorf("got problem %+v as %s, want kind %s", p, got, kind)
 	}
 	return p
 }
 
-// What the pages and the rest take is not in the document.
-func TestWhatIsNotInTheDocumentIsClosedToo(t *testing.T) {
-	r := newRig(t, nil)
-	r.plan("p", 1)
+// Pages and other routes outside the document require their role.
+func TestUndocumentedRoutesRequireTheirRole(t *testing.T) {
+	r := newTestServer(t, nil)
+	r.addPlan("p", 1)
 	for path, want := range map[string]int{
 		"/metrics": http.StatusUnauthorized, "/": http.StatusSeeOther, "/plans/p": http.StatusSeeOther,
 		"/healthz": http.StatusOK, "/readyz": http.StatusOK, "/login": http.StatusOK, "/static/live.js": http.StatusOK,
 		"/static/": http.StatusNotFound, "/v1": http.StatusNotFound, "/v1/nothing": http.StatusNotFound, "/docs": http.StatusNotFound,
 	} {
-		if a := r.ask(server.Nobody, "GET", path, ""); a.status != want {
+		if a := r.sendAs(server.Nobody, "GET", path, ""); a.status != want {
 			t.Errorf("GET %s: %d, want %d", path, a.status, want)
 		}
 	}
 	for _, path := range []string{"/plans/p/commands", "/plans/p/vms/vm-1/commands"} {
-		if a := r.ask(server.View, "POST", path, ""); a.status != http.StatusForbidden {
+		if a := r.sendAs(server.View, "POST", path, ""); a.status != http.StatusForbidden {
 			t.Errorf("POST %s as view: %d", path, a.status)
 		}
-		if a := r.ask(server.Nobody, "POST", path, ""); a.status != http.StatusUnauthorized {
-			t.Errorf("POST %s as nobody: %d", path, a.status)
+		if a := r.sendAs(server.Nobody, "POST", path, ""); a.status != http.StatusUnauthorized {
+			t.Errorf("POST %s without a token: %d", path, a.status)
 		}
 	}
 }

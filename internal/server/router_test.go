@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-func TestAPanicIsAnAnswer(t *testing.T) {
+func TestPanicIsAProblemResponse(t *testing.T) {
 	s, err := New(Config{Database: &fleetdb.Database{}, State: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -18,6 +18,6 @@ func TestAPanicIsAnAnswer(t *testing.T) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/plans", nil))
 	if w.Code != http.StatusInternalServerError || w.Header().Get("Content-Type") != problemType {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got status %d, body %s; want a problem with status 500", w.Code, w.Body)
 	}
 }

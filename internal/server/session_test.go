@@ -34,30 +34,30 @@ func requestWith(c *http.Cookie) *http.Request {
 
 var someToken = Token{Name: "ci", Role: Operate, SHA256: strings.Repeat("0123456789abcdef", 4)}
 
-func TestSessionsEndWithTheirTimeAndTheServer(t *testing.T) {
+func TestSessionsExpireAndEndWithServer(t *testing.T) {
 	s, clock := newTestSessions(t)
 	cookie, err := s.newCookie(someToken)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !cookie.Secure || !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || !strings.HasPrefix(cookie.Name, "__Host-") || cookie.Path != "/" {
-		t.Errorf("cookie %+v", cookie)
+		t.Errorf("got cookie %+v", cookie)
 	}
-	if said, value, ok := s.readSession(requestWith(cookie)); !ok || said.Token != "ci" || said.Mark != someToken.SHA256[:hashMark] || value != cookie.Value {
-		t.Errorf("session %+v, %v", said, ok)
+	if payload, value, ok := s.readSession(requestWith(cookie)); !ok || payload.Token != "ci" || payload.Mark != someToken.SHA256[:hashMark] || value != cookie.Value {
+		t.Errorf("got session %+v, %v", payload, ok)
 	}
 	again, _ := newTestSessions(t)
 	if _, _, ok := again.readSession(requestWith(cookie)); ok {
-		t.Error("a session outlives its server")
+		t.Error("a session is valid after a restart of the server")
 	}
-	clock.pass(sessionAge)
+	clock.advance(sessionAge)
 	if _, _, ok := s.readSession(requestWith(cookie)); ok {
-		t.Error("a session outlives its time")
+		t.Error("a session is valid after its end")
 	}
 }
 
-// Nothing in the state directory signs sessions: with a copy of it none is forged.
-func TestStateDirectoryForgesNoSession(t *testing.T) {
+// A copy of the state directory does not contain the key that signs sessions.
+func TestStateDirectoryHasNoSessionKey(t *testing.T) {
 	state := t.TempDir()
 	old := filepath.Join(state, "session.key")
 	if err := os.WriteFile(old, make([]byte, keyBytes), 0o600); err != nil {
@@ -68,7 +68,7 @@ func TestStateDirectoryForgesNoSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the key of an earlier version is still there: %v", err)
+		t.Errorf("the key file of an earlier version exists: %v", err)
 	}
 	err = filepath.WalkDir(state, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -77,7 +77,7 @@ func TestStateDirectoryForgesNoSession(t *testing.T) {
 		text, err := os.ReadFile(path)
 		for _, key := range []string{string(s.gate.auth.sessions.key), hex.EncodeToString(s.gate.auth.sessions.key), base64.StdEncoding.EncodeToString(s.gate.auth.sessions.key)} {
 			if strings.Contains(string(text), key) {
-				t.Errorf("%s has the key of sessions", path)
+				t.Errorf("%s contains the key of sessions", path)
 			}
 		}
 		return err
@@ -95,7 +95,7 @@ func TestStateDirectoryForgesNoSession(t *testing.T) {
 	}
 }
 
-func TestCookiesThatWeDidNotSignAreNone(t *testing.T) {
+func TestCookiesWithoutOurSignatureAreRefused(t *testing.T) {
 	s, _ := newTestSessions(t)
 	cookie, err := s.newCookie(someToken)
 	if err != nil {
@@ -103,31 +103,31 @@ func TestCookiesThatWeDidNotSignAreNone(t *testing.T) {
 	}
 	other, _ := newTestSessions(t)
 	if _, _, ok := other.readSession(requestWith(cookie)); ok {
-		t.Error("another server's cookie is taken")
+		t.Error("the cookie of another server is accepted")
 	}
 	payload, signature, _ := strings.Cut(cookie.Value, ".")
 	for _, value := range []string{"", ".", payload, payload + ".", "." + signature, payload[:len(payload)-2] + "." + signature, payload + "." + s.formProof(cookie.Value), "x." + s.sign("session", "x")} {
 		c := *cookie
 		c.Value = value
 		if _, _, ok := s.readSession(requestWith(&c)); ok {
-			t.Errorf("%q is taken", value)
+			t.Errorf("cookie %q is accepted", value)
 		}
 	}
 	if _, _, ok := s.readSession(requestWith(nil)); ok {
-		t.Error("no cookie is taken for one")
+		t.Error("a request without a cookie is accepted")
 	}
 }
 
-func TestFormsProveTheirSession(t *testing.T) {
+func TestFormProof(t *testing.T) {
 	s, _ := newTestSessions(t)
 	one, _ := s.newCookie(someToken)
 	two, _ := s.newCookie(someToken)
 	if !s.isProof(one.Value, s.formProof(one.Value)) {
-		t.Error("a form of the session is refused")
+		t.Error("the proof of the session is refused")
 	}
 	for _, proof := range []string{"", s.formProof(two.Value), one.Value} {
 		if s.isProof(one.Value, proof) {
-			t.Errorf("%q proves it", proof)
+			t.Errorf("%q is accepted as the proof of another session", proof)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func TestFormsProveTheirSession(t *testing.T) {
 // A session is valid while its token exists and has not expired.
 func TestSessionsEndWithTheirToken(t *testing.T) {
 	tokens, clock := newTokens(t)
-	add(t, tokens, "ci", Operate, 0)
+	addToken(t, tokens, "ci", Operate, 0)
 	all, _ := tokens.List()
 	s, _ := newTestSessions(t)
 	a := &authenticator{tokens, s, newThrottle(time.Now)}
@@ -144,24 +144,24 @@ func TestSessionsEndWithTheirToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	if who, err := a.identifyUser(requestWith(cookie)); err != nil || who.Role != Operate || who.Session != cookie.Value {
-		t.Fatalf("%+v, %v", who, err)
+		t.Fatalf("got user %+v, %v", who, err)
 	}
 	if err := tokens.Remove("ci"); err != nil {
 		t.Fatal(err)
 	}
-	add(t, tokens, "ci", Admin, 0) // another one of that name
+	addToken(t, tokens, "ci", Admin, 0) // another token with the same name
 	if who, err := a.identifyUser(requestWith(cookie)); err != nil || who.Role != Nobody {
-		t.Errorf("%+v, %v: the session of a token that was removed", who, err)
+		t.Errorf("got %+v, %v for the session of a removed token", who, err)
 	}
 
-	add(t, tokens, "guest", View, time.Hour)
+	addToken(t, tokens, "guest", View, time.Hour)
 	all, _ = tokens.List()
 	cookie, err = s.newCookie(all[1])
 	if err != nil {
 		t.Fatal(err)
 	}
 	for passes, want := range []Role{View, Nobody} { // before and after the token expires
-		clock.pass(time.Duration(passes) * time.Hour)
+		clock.advance(time.Duration(passes) * time.Hour)
 		if who, err := a.identifyUser(requestWith(cookie)); err != nil || who.Role != want {
 			t.Errorf("after %d hours: %+v, %v", passes, who, err)
 		}
@@ -180,9 +180,9 @@ func FuzzCookie(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value string) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Cookie", "decamp="+value)
-		said, got, ok := s.readSession(r)
+		session, got, ok := s.readSession(r)
 		if payload, _, _ := strings.Cut(got, "."); ok && got != payload+"."+s.sign("session", payload) {
-			t.Errorf("%q is taken as %+v", value, said)
+			t.Errorf("cookie %q is accepted as %+v", value, session)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// oneConn is a listener that has one connection.
+// oneConn is a listener with one connection.
 type oneConn struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -32,7 +32,7 @@ func (l *oneConn) Accept() (net.Conn, error) {
 func (l *oneConn) Close() error   { close(l.closed); return nil }
 func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
-// sendTo serves one request with send, by a clock of its own, and returns the client's end of the connection.
+// sendTo serves one request with send and returns the connection of the client.
 func sendTo(t *testing.T, send func(c *streamClient)) net.Conn {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -42,12 +42,12 @@ func sendTo(t *testing.T, send func(c *streamClient)) net.Conn {
 	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		send(&streamClient{api: api, r: r, w: w, rc: http.NewResponseController(w)})
 	})}
-	over := make(chan error, 1)
-	go func() { over <- web.Serve(l) }()
+	served := make(chan error, 1)
+	go func() { served <- web.Serve(l) }()
 	t.Cleanup(func() {
 		ours.Close()
 		web.Close()
-		<-over
+		<-served
 	})
 	if _, err := io.WriteString(ours, "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -55,8 +55,8 @@ func sendTo(t *testing.T, send func(c *streamClient)) net.Conn {
 	return ours
 }
 
-// TestStreamEndsIfItsClientDoesNotRead sends to a client that never reads. The write fails after writeTime. Without
-// the deadline all goroutines of the test wait for each other, which fails it at once.
+// A write to a client that never reads fails after writeTime. Without the deadline, the goroutines of the test
+// wait for each other, and synctest fails the test.
 func TestStreamEndsIfItsClientDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan error, 1)
@@ -78,13 +78,13 @@ func TestStreamEndsIfItsClientDoesNotRead(t *testing.T) {
 	})
 }
 
-// TestStreamOfAQuietServerGoesOn sends an event, nothing for an hour, and another event to a client that reads.
-func TestStreamOfAQuietServerGoesOn(t *testing.T) {
+// A stream without events for an hour stays open.
+func TestStreamWithoutEventsStaysOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan error, 1)
 		conn := sendTo(t, func(c *streamClient) {
 			err := c.sendTexts([]byte("event: one\n\n"))
-			time.Sleep(time.Hour) // of the test's clock
+			time.Sleep(time.Hour) // fake time of synctest
 			ended <- errors.Join(err, c.sendTexts([]byte("event: two\n\n")))
 		})
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -101,47 +101,48 @@ func TestStreamOfAQuietServerGoesOn(t *testing.T) {
 	})
 }
 
-// deadlines records what a writer is asked for, in order.
-type deadlines struct {
+// recordingWriter records the calls of its methods.
+type recordingWriter struct {
 	http.ResponseWriter
-	asked []string
+	calls []string
 }
 
-func (d *deadlines) Write(p []byte) (int, error) {
-	d.asked = append(d.asked, "write")
+func (d *recordingWriter) Write(p []byte) (int, error) {
+	d.calls = append(d.calls, "write")
 	return len(p), nil
 }
-func (d *deadlines) FlushError() error { d.asked = append(d.asked, "flush"); return nil }
-func (d *deadlines) SetWriteDeadline(at time.Time) error {
+func (d *recordingWriter) FlushError() error { d.calls = append(d.calls, "flush"); return nil }
+func (d *recordingWriter) SetWriteDeadline(at time.Time) error {
 	if at.IsZero() {
-		d.asked = append(d.asked, "no deadline")
+		d.calls = append(d.calls, "no deadline")
 	} else {
-		d.asked = append(d.asked, time.Until(at).String())
+		d.calls = append(d.calls, time.Until(at).String())
 	}
 	return nil
 }
 
-// TestStreamHasNoDeadlineBetweenEvents: HTTP/2 ends a stream whose deadline passes, also if nothing is written.
+// A stream has no write deadline between events: HTTP/2 ends a stream when its deadline passes, even without a
+// write.
 func TestStreamHasNoDeadlineBetweenEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &deadlines{}
+		d := &recordingWriter{}
 		c := &streamClient{api: &eventAPI{metrics: newMetrics("test")}, w: d, rc: http.NewResponseController(d)}
 		if err := c.sendTexts([]byte("a"), []byte("b")); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := strings.Join(d.asked, ", "), "10s, write, write, flush, no deadline"; got != want {
-			t.Errorf("%s, want %s", got, want)
+		if got, want := strings.Join(d.calls, ", "), "10s, write, write, flush, no deadline"; got != want {
+			t.Errorf("got calls %s, want %s", got, want)
 		}
 	})
 }
 
-// The stream of a user ends with the first comment after the removal of the token: of the token itself, and of
-// the session of a browser that began with it. The stream of another user continues.
+// The stream of a token, and of a browser session of the token, ends at the first comment after the removal of the
+// token. The streams of other users continue.
 func TestStreamEndsWithItsToken(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		session bool   // the user has a session, and does not send the token
-		removed string // token that is removed; the user's is "ours"
+		session bool   // the request has a session cookie instead of the token
+		removed string // removed token; the stream belongs to "ours"
 	}{
 		{"token", false, "ours"},
 		{"session", true, "ours"},
@@ -152,8 +153,8 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
 				tokens := NewTokens(dir)
-				secret := add(t, tokens, "ours", View, 0)
-				add(t, tokens, "theirs", View, 0)
+				secret := addToken(t, tokens, "ours", View, 0)
+				addToken(t, tokens, "theirs", View, 0)
 				auth := &authenticator{tokens, newSessions(true), newThrottle(time.Now)}
 				token, _ := tokens.Check(secret)
 				cookie, err := auth.sessions.newCookie(token)
@@ -186,7 +187,7 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 					t.Errorf("read %q, %v after the removal", comment[:n], err)
 				}
 				if took := time.Since(began); took != 2*keepAliveTime {
-					t.Errorf("this took %v from the begin of the stream, want %v", took, 2*keepAliveTime)
+					t.Errorf("the read ended after %v, want %v", took, 2*keepAliveTime)
 				}
 			})
 		})

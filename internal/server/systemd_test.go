@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// A server that hangs does not feed the watchdog: systemd restarts it.
-func TestSystemdIsToldTheTruth(t *testing.T) {
+// The server notifies systemd when it is ready, when it is healthy and when it stops.
+func TestSystemdIsNotifiedOfState(t *testing.T) {
 	socket := t.TempDir() + "/notify"
-	told, err := net.ListenPacket("unixgram", socket)
+	systemd, err := net.ListenPacket("unixgram", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer told.Close()
+	defer systemd.Close()
 	t.Setenv("NOTIFY_SOCKET", socket)
 	t.Setenv("WATCHDOG_USEC", "20000")
 	t.Setenv("WATCHDOG_PID", "")
@@ -26,31 +26,31 @@ func TestSystemdIsToldTheTruth(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- notifyAndWatch(ctx, web.Listener.Addr(), true, slog.New(slog.DiscardHandler)) }()
-	if got := heard(t, told); got != "READY=1\nSTATUS=serving on "+web.Listener.Addr().String() {
-		t.Errorf("told %q", got)
+	if got := readNotification(t, systemd); got != "READY=1\nSTATUS=serving on "+web.Listener.Addr().String() {
+		t.Errorf("systemd received %q", got)
 	}
-	if got := heard(t, told); got != "WATCHDOG=1" {
-		t.Errorf("told %q", got)
+	if got := readNotification(t, systemd); got != "WATCHDOG=1" {
+		t.Errorf("systemd received %q", got)
 	}
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	for got := heard(t, told); got != "STOPPING=1"; got = heard(t, told) {
+	for got := readNotification(t, systemd); got != "STOPPING=1"; got = readNotification(t, systemd) {
 		if got != "WATCHDOG=1" {
-			t.Errorf("told %q", got)
+			t.Errorf("systemd received %q", got)
 		}
 	}
 }
 
-func TestTheWatchdogIsFedOnlyByThoseWhoAnswer(t *testing.T) {
+func TestHealthCheckRequiresSuccess(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
 	if err := checkHealth(t.Context(), web.Listener.Addr(), true); err == nil {
-		t.Error("a 502 is an answer")
+		t.Error("a server that responds with 502 is healthy")
 	}
 	web.Close()
 	if err := checkHealth(t.Context(), web.Listener.Addr(), true); err == nil {
-		t.Error("nobody is an answer")
+		t.Error("a server that does not listen is healthy")
 	}
 }
 
@@ -73,27 +73,27 @@ func TestHealthIsCheckedOnEachListener(t *testing.T) {
 }
 
 // A server that answers its own requests with an error, or not at all, does not feed the watchdog.
-func TestServerThatHangsDoesNotFeedTheWatchdog(t *testing.T) {
+func TestUnhealthyServerDoesNotFeedWatchdog(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"an error":            func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 		"a closed connection": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			socket := t.TempDir() + "/notify"
-			told, err := net.ListenPacket("unixgram", socket)
+			systemd, err := net.ListenPacket("unixgram", socket)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer told.Close()
+			defer systemd.Close()
 			t.Setenv("NOTIFY_SOCKET", socket)
 			t.Setenv("WATCHDOG_USEC", "2000")
 			t.Setenv("WATCHDOG_PID", "")
-			asked := make(chan bool)
+			requests := make(chan bool)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				select {
-				case asked <- true:
+				case requests <- true:
 				case <-ctx.Done():
 				}
 				answer(w, r)
@@ -101,26 +101,26 @@ func TestServerThatHangsDoesNotFeedTheWatchdog(t *testing.T) {
 			defer web.Close()
 			done := make(chan error, 1)
 			go func() { done <- notifyAndWatch(ctx, web.Listener.Addr(), true, slog.New(slog.DiscardHandler)) }()
-			heard(t, told) // that it is ready
+			readNotification(t, systemd) // READY=1
 			for range 4 {
-				<-asked
+				<-requests
 			}
 			cancel()
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
-			if got := heard(t, told); got != "STOPPING=1" {
+			if got := readNotification(t, systemd); got != "STOPPING=1" {
 				t.Errorf("systemd received %q from a server that does not answer", got)
 			}
 		})
 	}
 }
 
-func heard(t *testing.T, told net.PacketConn) string {
+func readNotification(t *testing.T, socket net.PacketConn) string {
 	t.Helper()
-	_ = told.SetReadDeadline(time.Now().Add(time.Minute))
+	_ = socket.SetReadDeadline(time.Now().Add(time.Minute))
 	p := make([]byte, 1024)
-	n, _, err := told.ReadFrom(p)
+	n, _, err := socket.ReadFrom(p)
 	if err != nil {
 		t.Fatal(err)
 	}

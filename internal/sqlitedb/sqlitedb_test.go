@@ -12,15 +12,15 @@ import (
 	"testing"
 )
 
-// medium is what a power cut would leave: the file and its log as they were at the last sync.
+// A medium contains a copy of the file and its WAL as of the last sync. A power failure would leave these.
 type medium struct {
 	t     *testing.T
-	dir   string // of the copies
+	dir   string // folder of the copies
 	syncs atomic.Int32
 }
 
-// openOn opens a file whose syncs copy it to a medium.
-func openOn(t *testing.T) (*File, *medium) {
+// openOnMedium opens a file whose syncs copy it to a medium.
+func openOnMedium(t *testing.T) (*File, *medium) {
 	t.Helper()
 	f, err := At(filepath.Join(t.TempDir(), "x.db"))
 	if err != nil {
@@ -29,12 +29,12 @@ func openOn(t *testing.T) (*File, *medium) {
 	m := &medium{t: t, dir: t.TempDir()}
 	f.syncer.data = func(log string) error {
 		m.syncs.Add(1)
-		return errors.Join(m.copy(f.path), m.copy(log), fdatasync(log))
+		return errors.Join(m.copyFile(f.path), m.copyFile(log), fdatasync(log))
 	}
 	return f, m
 }
 
-func (m *medium) copy(path string) error {
+func (m *medium) copyFile(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -42,8 +42,8 @@ func (m *medium) copy(path string) error {
 	return os.WriteFile(filepath.Join(m.dir, filepath.Base(path)), text, 0o600)
 }
 
-// rows returns how many rows are left after a power cut.
-func (m *medium) rows() int {
+// countRows returns the number of rows that a power failure would leave.
+func (m *medium) countRows() int {
 	m.t.Helper()
 	f, err := At(filepath.Join(m.dir, "x.db"))
 	if err != nil {
@@ -54,10 +54,10 @@ func (m *medium) rows() int {
 		m.t.Fatal(err)
 	}
 	defer db.Close()
-	return rowsOf(m.t, db)
+	return countRows(m.t, db)
 }
 
-func rowsOf(t *testing.T, db *sql.DB) (n int) {
+func countRows(t *testing.T, db *sql.DB) (n int) {
 	t.Helper()
 	if err := db.QueryRow(`SELECT count(*) FROM things`).Scan(&n); err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func rowsOf(t *testing.T, db *sql.DB) (n int) {
 	return n
 }
 
-func pool(t *testing.T, f *File, o Options) *sql.DB {
+func openPool(t *testing.T, f *File, o Options) *sql.DB {
 	t.Helper()
 	db, err := f.Open(o)
 	if err != nil {
@@ -79,17 +79,17 @@ func pool(t *testing.T, f *File, o Options) *sql.DB {
 	return db
 }
 
-func exec(t *testing.T, db *sql.DB, query string, args ...any) {
+func mustExec(t *testing.T, db *sql.DB, query string, args ...any) {
 	t.Helper()
 	if _, err := db.Exec(query, args...); err != nil {
 		t.Fatal(err)
 	}
 }
 
-const makeThings = `CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT NOT NULL)`
+const createTable = `CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT NOT NULL)`
 
-// ways are how something is written.
-var ways = map[string]func(*sql.DB, string) error{
+// writes are the ways to write a row.
+var writes = map[string]func(*sql.DB, string) error{
 	"exec": func(db *sql.DB, name string) error {
 		_, err := db.Exec(`INSERT INTO things (name) VALUES ($1)`, name)
 		return err
@@ -116,30 +116,31 @@ var ways = map[string]func(*sql.DB, string) error{
 	},
 }
 
-func TestWhatWasCommittedSurvivesThePower(t *testing.T) {
-	for name, write := range ways {
+func TestCommittedRowsSurvivePowerLoss(t *testing.T) {
+	for name, write := range writes {
 		t.Run(name, func(t *testing.T) {
-			f, m := openOn(t)
-			db := pool(t, f, Options{Conns: 2, Durable: true})
-			exec(t, db, makeThings)
+			f, m := openOnMedium(t)
+			db := openPool(t, f, Options{Conns: 2, Durable: true})
+			mustExec(t, db, createTable)
 			for i := range 5 {
 				if err := write(db, fmt.Sprint(i)); err != nil {
 					t.Fatal(err)
 				}
-				if left := m.rows(); left != i+1 {
-					t.Errorf("%d of %d rows are left", left, i+1)
+				if left := m.countRows(); left != i+1 {
+					t.Errorf("%d rows are left, want %d", left, i+1)
 				}
 			}
 		})
 	}
 }
 
-func TestNobodyWaitsForTheMediumInVain(t *testing.T) {
-	f, m := openOn(t)
-	db, loose := pool(t, f, Options{Conns: 1, Durable: true}), pool(t, f, Options{Conns: 1})
-	exec(t, db, makeThings)
+// Writes without Durable and transactions that only read cause no sync.
+func TestReadsAndOtherWritesCauseNoSync(t *testing.T) {
+	f, m := openOnMedium(t)
+	db, loose := openPool(t, f, Options{Conns: 1, Durable: true}), openPool(t, f, Options{Conns: 1})
+	mustExec(t, db, createTable)
 	before := m.syncs.Load()
-	for name, write := range ways {
+	for name, write := range writes {
 		if err := write(loose, name); err != nil {
 			t.Fatal(err)
 		}
@@ -149,24 +150,24 @@ func TestNobodyWaitsForTheMediumInVain(t *testing.T) {
 		t.Fatal(err)
 	}
 	var n int
-	if err := errors.Join(tx.QueryRow(`SELECT count(*) FROM things`).Scan(&n), tx.Commit()); err != nil || n != len(ways) {
-		t.Errorf("%d rows, %v", n, err)
+	if err := errors.Join(tx.QueryRow(`SELECT count(*) FROM things`).Scan(&n), tx.Commit()); err != nil || n != len(writes) {
+		t.Errorf("%d rows, want %d; %v", n, len(writes), err)
 	}
-	if n := rowsOf(t, db); n != len(ways) || m.syncs.Load() != before {
-		t.Errorf("%d rows, %d syncs", n, m.syncs.Load()-before)
+	if n := countRows(t, db); n != len(writes) || m.syncs.Load() != before {
+		t.Errorf("%d rows and %d syncs, want %d and 0", n, m.syncs.Load()-before, len(writes))
 	}
 }
 
-// Writers commit while a sync is under way: one more makes all of them durable.
+// Several writers commit while a sync runs. One more sync makes all their rows durable.
 func TestWritersShareASync(t *testing.T) {
 	const writers = 8
-	f, m := openOn(t)
-	db := pool(t, f, Options{Conns: writers, Durable: true})
-	loose := pool(t, f, Options{Conns: 1})
-	exec(t, db, makeThings)
-	plain, before := f.syncer.data, m.syncs.Load()
-	allIn := make(chan struct{})
-	f.syncer.data = func(log string) error { <-allIn; return plain(log) }
+	f, m := openOnMedium(t)
+	db := openPool(t, f, Options{Conns: writers, Durable: true})
+	loose := openPool(t, f, Options{Conns: 1})
+	mustExec(t, db, createTable)
+	syncData, before := f.syncer.data, m.syncs.Load()
+	committed := make(chan struct{})
+	f.syncer.data = func(log string) error { <-committed; return syncData(log) }
 	var all sync.WaitGroup
 	for i := range writers {
 		all.Go(func() {
@@ -175,46 +176,46 @@ func TestWritersShareASync(t *testing.T) {
 			}
 		})
 	}
-	for rowsOf(t, loose) < writers {
+	for countRows(t, loose) < writers {
 	}
-	close(allIn)
+	close(committed)
 	all.Wait()
-	if n := m.syncs.Load() - before; n < 1 || n > 2+1 { // somebody may have seen the row before it joined
-		t.Errorf("%d syncs for %d writers", n, writers)
+	if n := m.syncs.Load() - before; n < 1 || n > 2+1 { // a row may be visible before its writer joins a sync
+		t.Errorf("%d syncs for %d writers, want 1 to 3", n, writers)
 	}
-	if left := m.rows(); left != writers {
-		t.Errorf("%d of %d rows are left", left, writers)
+	if left := m.countRows(); left != writers {
+		t.Errorf("%d rows are left, want %d", left, writers)
 	}
 }
 
-func TestNothingIsDurableAfterASyncFailed(t *testing.T) {
-	f, m := openOn(t)
-	db := pool(t, f, Options{Conns: 1, Durable: true})
-	exec(t, db, makeThings)
+func TestWritesFailAfterFailedSync(t *testing.T) {
+	f, m := openOnMedium(t)
+	db := openPool(t, f, Options{Conns: 1, Durable: true})
+	mustExec(t, db, createTable)
 	plain, lost := f.syncer.data, errors.New("lost pages")
 	f.syncer.data = func(string) error { return lost }
-	if err := ways["exec"](db, "a"); !errors.Is(err, lost) {
-		t.Errorf("exec: %v", err)
+	if err := writes["exec"](db, "a"); !errors.Is(err, lost) {
+		t.Errorf("exec: got %v, want %v", err, lost)
 	}
 	f.syncer.data = plain
 	before := m.syncs.Load()
-	for name, write := range ways {
+	for name, write := range writes {
 		if err := write(db, name); !errors.Is(err, lost) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want %v", name, err, lost)
 		}
 	}
 	if m.syncs.Load() != before {
-		t.Error("tried again")
+		t.Error("a failed sync was repeated")
 	}
 }
 
-func TestStatementsAreKept(t *testing.T) {
-	f, _ := openOn(t)
-	db := pool(t, f, Options{Conns: 1})
-	exec(t, db, makeThings)
+func TestStatementsAreCached(t *testing.T) {
+	f, _ := openOnMedium(t)
+	db := openPool(t, f, Options{Conns: 1})
+	mustExec(t, db, createTable)
 	for i := range 2 * maxIdle {
-		exec(t, db, `INSERT INTO things (name) VALUES ($1)`, i)
-		if n := rowsOf(t, db); n != i+1 {
+		mustExec(t, db, `INSERT INTO things (name) VALUES ($1)`, i)
+		if n := countRows(t, db); n != i+1 {
 			t.Fatalf("%d rows, want %d", n, i+1)
 		}
 	}
@@ -231,20 +232,20 @@ func TestStatementsAreKept(t *testing.T) {
 		t.Errorf("%d statements are kept, want 2", n)
 	}
 	for i := range 2 * maxIdle {
-		exec(t, db, fmt.Sprintf(`DELETE FROM things WHERE id = %d`, i))
+		mustExec(t, db, fmt.Sprintf(`DELETE FROM things WHERE id = %d`, i))
 	}
 	if n := idle(); n != maxIdle {
 		t.Errorf("%d statements are kept, want %d", n, maxIdle)
 	}
 }
 
-// The same query twice at a time, on one connection, and after the table changed.
+// A query is executed while its statement is in use on the same connection, and again after a change of the table.
 func TestStatementInUseIsNotShared(t *testing.T) {
-	f, _ := openOn(t)
-	db := pool(t, f, Options{Conns: 1})
-	exec(t, db, makeThings)
+	f, _ := openOnMedium(t)
+	db := openPool(t, f, Options{Conns: 1})
+	mustExec(t, db, createTable)
 	for i := range 3 {
-		exec(t, db, `INSERT INTO things (name) VALUES ($1)`, i)
+		mustExec(t, db, `INSERT INTO things (name) VALUES ($1)`, i)
 	}
 	tx, err := db.Begin()
 	if err != nil {
@@ -264,60 +265,61 @@ func TestStatementInUseIsNotShared(t *testing.T) {
 		}
 		err := tx.QueryRow(query, want+1).Scan(&next)
 		if want == 2 != errors.Is(err, sql.ErrNoRows) || want < 2 && next != fmt.Sprint(want+1) {
-			t.Errorf("behind row %d: %q, %v", want, next, err)
+			t.Errorf("row after row %d: %q, %v", want, next, err)
 		}
 	}
 	if err := errors.Join(outer.Close(), tx.Commit()); err != nil {
 		t.Fatal(err)
 	}
-	exec(t, db, `ALTER TABLE things ADD COLUMN more TEXT NOT NULL DEFAULT 'x'`)
+	mustExec(t, db, `ALTER TABLE things ADD COLUMN more TEXT NOT NULL DEFAULT 'x'`)
 	var more string
 	if err := db.QueryRow(`SELECT * FROM things WHERE id = 1`).Scan(new(int), new(string), &more); err != nil || more != "x" {
-		t.Errorf("%q, %v", more, err)
+		t.Errorf("new column is %q, want x; %v", more, err)
 	}
 }
 
-func TestWritersStandInLine(t *testing.T) {
-	f, _ := openOn(t)
-	db := pool(t, f, Options{Conns: 3})
-	exec(t, db, makeThings)
+func TestWritersWaitForEachOther(t *testing.T) {
+	f, _ := openOnMedium(t)
+	db := openPool(t, f, Options{Conns: 3})
+	mustExec(t, db, createTable)
 	tx, err := db.Begin()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	gaveUp := make(chan error)
+	canceled := make(chan error)
 	go func() {
 		_, err := db.ExecContext(ctx, `INSERT INTO things (name) VALUES ('never')`)
-		gaveUp <- err
+		canceled <- err
 	}()
 	cancel()
-	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
-		t.Errorf("who was canceled in line: %v", err)
+	if err := <-canceled; !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled writer: got %v, want Canceled", err)
 	}
 	wrote := make(chan error)
-	go func() { wrote <- ways["transaction"](db, "later") }()
-	if n := rowsOf(t, db); n != 0 { // who reads does not wait
-		t.Errorf("%d rows", n)
+	go func() { wrote <- writes["transaction"](db, "later") }()
+	if n := countRows(t, db); n != 0 { // a reader does not wait
+		t.Errorf("%d rows, want 0", n)
 	}
 	_, err = tx.Exec(`INSERT INTO things (name) VALUES ('now')`)
 	if err := errors.Join(err, tx.Commit(), <-wrote); err != nil {
 		t.Fatal(err)
 	}
-	if n := rowsOf(t, db); n != 2 {
-		t.Errorf("%d rows", n)
+	if n := countRows(t, db); n != 2 {
+		t.Errorf("%d rows, want 2", n)
 	}
 }
 
 func TestPrepareIsRefused(t *testing.T) {
-	f, _ := openOn(t)
-	if _, err := pool(t, f, Options{Conns: 1, Durable: true}).Prepare(`SELECT 1`); !errors.Is(err, errPrepare) {
-		t.Errorf("%v", err)
+	f, _ := openOnMedium(t)
+	if _, err := openPool(t, f, Options{Conns: 1, Durable: true}).Prepare(`SELECT 1`); !errors.Is(err, errPrepare) {
+		t.Errorf("Prepare: got %v, want %v", err, errPrepare)
 	}
 }
 
-// Files that create a database at the same time all open it. SQLite itself reports to some that it is locked.
-func TestManyCreateAFileAtOnce(t *testing.T) {
+// Several Files create a database at the same time, and all open it. SQLite alone reports a locked database to some of
+// them.
+func TestConcurrentCreatesSucceed(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 100 {
 		path := filepath.Join(dir, fmt.Sprintf("%d.db", round))

@@ -38,7 +38,7 @@ func TestNotifySendsTheState(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	t.Setenv("NOTIFY_SOCKET", socket)
 	if err := Notify("READY=1"); err == nil {
-		t.Error("a missing socket is no error")
+		t.Error("Notify without the socket file succeeds")
 	}
 	l, err := net.ListenPacket("unixgram", socket)
 	if err != nil {
@@ -105,15 +105,15 @@ func TestCredentialIsAFileOfTheService(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := map[string]string{}
-	of := func(name string) string { return Credential(func(key string) string { return env[key] }, name) }
-	if got := of("fleet.key"); got != "" {
+	credential := func(name string) string { return Credential(func(key string) string { return env[key] }, name) }
+	if got := credential("fleet.key"); got != "" {
 		t.Errorf("outside of a service the credential is %q", got)
 	}
 	env["CREDENTIALS_DIRECTORY"] = dir
-	if got := of("fleet.key"); got != filepath.Join(dir, "fleet.key") {
+	if got := credential("fleet.key"); got != filepath.Join(dir, "fleet.key") {
 		t.Errorf("the credential is %q", got)
 	}
-	if got := of("access.yaml"); got != "" {
+	if got := credential("access.yaml"); got != "" {
 		t.Errorf("a missing credential is %q", got)
 	}
 }

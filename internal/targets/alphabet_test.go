@@ -12,12 +12,12 @@ func TestWord(t *testing.T) {
 		"Müller": {"muller", "Muller"}, "a;b,c|d": {"a-b-c-d", "a-b-c-d"}, "\x00\n\x1b[31m": {"31m", "31m"},
 	} {
 		if a, b := small.Word(name, "vm"), tag.Word(name, "tag"); a != want[0] || b != want[1] {
-			t.Errorf("%q is %s and %s, want %s", name, a, b, want)
+			t.Errorf("%q: got %s and %s, want %s", name, a, b, want)
 		}
 	}
 	for _, pair := range [][2]string{{"日本", "中国"}, {strings.Repeat("x", 60) + "1", strings.Repeat("x", 60) + "2"}, {"", "/"}, {"straße", "strae"}} {
 		if a, b := tag.Word(pair[0], "tag"), tag.Word(pair[1], "tag"); a == b {
-			t.Errorf("%q and %q are both %s", pair[0], pair[1], a)
+			t.Errorf("%q and %q have the same word %s", pair[0], pair[1], a)
 		}
 	}
 }
@@ -34,7 +34,7 @@ func FuzzWord(f *testing.F) {
 				allowed += "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 			}
 			if got == "" || len(got) > a.Most || strings.Trim(got, allowed) != "" || strings.Trim(got, "-"+a.Signs) != got {
-				t.Errorf("%q is %q", name, got)
+				t.Errorf("Word(%q) = %q", name, got)
 			}
 		}
 	})
@@ -44,7 +44,7 @@ func TestUnused(t *testing.T) {
 	taken := map[string]bool{}
 	for _, want := range []string{"app", "app-2", "app-3"} {
 		if got := Unused("app", "-", taken); got != want {
-			t.Errorf("%s, want %s", got, want)
+			t.Errorf("got %s, want %s", got, want)
 		}
 	}
 	if got := Unused("App", "_", taken); got != "App_2" {

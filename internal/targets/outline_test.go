@@ -7,7 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-func TestDropped(t *testing.T) {
+func TestOutlineListsDroppedHardware(t *testing.T) {
 	vm := &inventory.VM{
 		Disks:  []inventory.Disk{{Key: 2000, UUID: "6000C29a"}, {Key: 2001, UUID: "6000C29b"}, {Key: 2002}},
 		CDROMs: 2, BootOrder: []string{"floppy", "cdrom", "disk:2000"},
@@ -22,6 +22,6 @@ func TestDropped(t *testing.T) {
 		"booting from floppy: the target does not have it or does not boot from it", "booting from cdrom: the target does not have it or does not boot from it",
 	}
 	if !slices.Equal(o.Dropped, want) {
-		t.Errorf("%q", o.Dropped)
+		t.Errorf("got %q, want %q", o.Dropped, want)
 	}
 }

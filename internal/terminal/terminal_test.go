@@ -8,18 +8,18 @@ import (
 	"github.com/decamp/decamp/test/pty"
 )
 
-func TestQuestionEndsWithItsContext(t *testing.T) {
+func TestPromptEndsWithItsContext(t *testing.T) {
 	p := pty.New(t)
 	term := New(p.Open())
 	ctx, cancel := context.WithCancel(t.Context())
-	asked := make(chan error, 1)
+	answered := make(chan error, 1)
 	go func() {
 		_, err := term.AskSecret(ctx, "Password: ")
-		asked <- err
+		answered <- err
 	}()
 	p.Sees("Password: ")
 	cancel()
-	if err := <-asked; !fault.Is(err, fault.Canceled) {
-		t.Errorf("got %v", err)
+	if err := <-answered; !fault.Is(err, fault.Canceled) {
+		t.Errorf("got %v, want Canceled", err)
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/efi"
 )
 
-// A domain's own firmware is used where both of its files are here; else that of this machine, and it is said.
+// The firmware of the domain is used if both of its files exist. Otherwise the firmware of this machine is used, and
+// the report mentions it.
 func TestFirmwareOfTheDomain(t *testing.T) {
 	here, err := efi.FindFirmware("/", false)
 	if err != nil {
@@ -30,8 +31,8 @@ func TestFirmwareOfTheDomain(t *testing.T) {
 	}{
 		"both":             {code, vars, true},
 		"no template":      {code, "", false},
-		"code elsewhere":   {"/no/such/code.fd", vars, false},
-		"vars elsewhere":   {code, "/no/such/vars.fd", false},
+		"no code file":     {"/no/such/code.fd", vars, false},
+		"no vars file":     {code, "/no/such/vars.fd", false},
 		"a qcow2 template": {code, vars + ".qcow2", false},
 	} {
 		m := &machine{opts: Options{Root: "/"}, domain: &libvirtxml.Domain{OS: &libvirtxml.DomainOS{
@@ -43,10 +44,10 @@ func TestFirmwareOfTheDomain(t *testing.T) {
 			want = efi.Firmware{Code: code, Vars: vars}
 		}
 		if err != nil || got != want {
-			t.Errorf("%s: %+v, %v", name, got, err)
+			t.Errorf("%s: got %+v, want %+v, error %v", name, got, want, err)
 		}
-		if said := strings.Join(m.less, ""); (said == "") != (tt.own || tt.vars == "") {
-			t.Errorf("%s: said %q", name, said)
+		if differences := strings.Join(m.less, ""); (differences == "") != (tt.own || tt.vars == "") {
+			t.Errorf("%s: reported differences %q", name, differences)
 		}
 	}
 }

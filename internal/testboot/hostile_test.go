@@ -17,9 +17,9 @@ import (
 	"github.com/decamp/decamp/internal/inventory/inventorytest"
 )
 
-// options reads the options of an argument as QEMU does (get_opt_value in util/qemu-option.c): a comma ends a
-// value, and two commas are one. The first word may be the value of an implied key.
-func options(arg, implied string) (map[string]string, error) {
+// parseOptions parses the options of an argument like QEMU (get_opt_value in util/qemu-option.c). A comma ends a
+// value, and two commas are one comma. The first word may be the value of an implied key.
+func parseOptions(arg, implied string) (map[string]string, error) {
 	all := map[string]string{}
 	for rest, first := arg, true; first || rest != ""; first = false {
 		var word strings.Builder
@@ -39,15 +39,15 @@ func options(arg, implied string) (map[string]string, error) {
 			key, value, ok = implied, word.String(), true
 		}
 		if _, twice := all[key]; twice || !ok {
-			return nil, fmt.Errorf("%q: option %q is there twice, or has no value", arg, key)
+			return nil, fmt.Errorf("%q: option %q is duplicate or has no value", arg, key)
 		}
 		all[key] = value
 	}
 	return all, nil
 }
 
-// hostileDomain is a domain that someone edited: every string that reaches QEMU may hold anything. Its
-// disk is a raw image, which QEMU gets as a descriptor.
+// hostileDomain returns a domain with arbitrary text in every string that reaches QEMU. Its disk is a raw image,
+// which QEMU gets as a file descriptor.
 func hostileDomain(image string, text func() string) *libvirtxml.Domain {
 	zero := uint(0)
 	d := &libvirtxml.Domain{
@@ -71,7 +71,7 @@ func hostileDomain(image string, text func() string) *libvirtxml.Domain {
 	return d
 }
 
-// TestHostileInventoryInArguments makes command lines of hostile domains, and reads them as QEMU does.
+// TestHostileInventoryInArguments builds command lines of hostile domains and parses them like QEMU.
 func TestHostileInventoryInArguments(t *testing.T) {
 	r := inventorytest.New(13)
 	image := filepath.Join(t.TempDir(), `disk,driver=nbd "'.raw`)
@@ -89,30 +89,30 @@ func TestHostileInventoryInArguments(t *testing.T) {
 			switch arg := m.args[i]; arg {
 			case "-uuid":
 				i++
-				expect(t, arg, m.args[i], d.UUID)
+				checkEqual(t, arg, m.args[i], d.UUID)
 			case "-smbios":
 				i++
 				entry := d.SysInfo[0].SMBIOS.System.Entry
 				want := map[string]string{"type": "1", "serial": entry[0].Value, "product": entry[1].Value}
-				expectOptions(t, m.args[i], "", want)
+				checkOptions(t, m.args[i], "", want)
 			case "-drive":
 				i++
-				expectOptions(t, m.args[i], "", map[string]string{
+				checkOptions(t, m.args[i], "", map[string]string{
 					"if": "none", "id": "disk0", "snapshot": "on", "driver": "raw", "file.driver": "file", "file.filename": confine.SetPath(0),
 				})
 			case "-device":
 				i++
-				got, err := options(m.args[i], "driver")
+				got, err := parseOptions(m.args[i], "driver")
 				if err != nil {
 					t.Fatal(err)
 				}
 				switch got["driver"] {
 				case "scsi-hd":
 					want := []string{"bootindex", "bus", "channel", "drive", "driver", "lun", "scsi-id", "serial"}
-					expect(t, "options", slices.Sorted(maps.Keys(got)), want)
-					expect(t, "serial", got["serial"], d.Devices.Disks[0].Serial)
+					checkEqual(t, "options", slices.Sorted(maps.Keys(got)), want)
+					checkEqual(t, "serial", got["serial"], d.Devices.Disks[0].Serial)
 				case "virtio-net-pci":
-					expectOptions(t, m.args[i], "driver", map[string]string{
+					checkOptions(t, m.args[i], "driver", map[string]string{
 						"driver": "virtio-net-pci", "mac": d.Devices.Interfaces[0].MAC.Address, "netdev": "net0", "romfile": "",
 					})
 				case "virtio-scsi-pci", "VGA":
@@ -131,23 +131,23 @@ func TestHostileInventoryInArguments(t *testing.T) {
 	}
 }
 
-func expectOptions(t *testing.T, arg, implied string, want map[string]string) {
+func checkOptions(t *testing.T, arg, implied string, want map[string]string) {
 	t.Helper()
-	got, err := options(arg, implied)
+	got, err := parseOptions(arg, implied)
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, arg, got, want)
+	checkEqual(t, arg, got, want)
 }
 
-func expect(t *testing.T, what string, got, want any) {
+func checkEqual(t *testing.T, what string, got, want any) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("%s: %q, want %q", what, got, want)
 	}
 }
 
-// TestHostileFormatsAreRefused tries no format but those that are read here.
+// Formats other than raw and qcow2 are refused.
 func TestHostileFormatsAreRefused(t *testing.T) {
 	r := inventorytest.New(14)
 	image := filepath.Join(t.TempDir(), "disk.raw")
@@ -158,17 +158,17 @@ func TestHostileFormatsAreRefused(t *testing.T) {
 		d := hostileDomain(image, func() string { return "text" })
 		d.Devices.Disks[0].Driver.Type = "x" + inventorytest.Line(r)
 		if _, err := newMachine(d, "/tmp/trial", TCG, Options{}.withDefaults()); !fault.Is(err, fault.Unsupported) {
-			t.Fatalf("format %q: %v", d.Devices.Disks[0].Driver.Type, err)
+			t.Fatalf("format %q: got %v, want an unsupported error", d.Devices.Disks[0].Driver.Type, err)
 		}
 	}
 }
 
-// TestDisksAreFiles refuses what QEMU would take for a protocol.
+// TestDisksAreFiles checks that names which QEMU interprets as a protocol or an option are refused.
 func TestDisksAreFiles(t *testing.T) {
 	for _, file := range []string{"", "nbd:unix:/run/x", `json:{"driver":"nbd"}`, "ssh://host/x", "disk.raw", "-x"} {
 		d := hostileDomain(file, func() string { return "text" })
 		if _, err := newMachine(d, "/tmp/trial", TCG, Options{}.withDefaults()); !fault.Is(err, fault.Unsupported) {
-			t.Errorf("%q: %v", file, err)
+			t.Errorf("%q: got %v, want an unsupported error", file, err)
 		}
 	}
 }

@@ -16,21 +16,21 @@ import (
 	"github.com/decamp/decamp/internal/lab/executable"
 )
 
-// A guest that has taken QEMU over may make anything of the files that decamp reads.
-func TestReadBackOfAHostileQEMU(t *testing.T) {
+// A guest that controls QEMU can replace the files that decamp reads. Only regular files of limited size are read.
+func TestReadBackRefusesHostileFiles(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
 		make func(path string) error
-		want string // "": an error
+		want string // content; empty if readBack must fail
 	}{
-		"a file":         {func(path string) error { return os.WriteFile(path, []byte("text"), 0o600) }, "text"},
-		"a link":         {func(path string) error { return os.Symlink(secret, path) }, ""},
-		"a pipe":         {func(path string) error { return unix.Mkfifo(path, 0o600) }, ""},
-		"a folder":       {func(path string) error { return os.Mkdir(path, 0o700) }, ""},
-		"without an end": {func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40)) }, ""},
+		"a file":      {func(path string) error { return os.WriteFile(path, []byte("text"), 0o600) }, "text"},
+		"a link":      {func(path string) error { return os.Symlink(secret, path) }, ""},
+		"a pipe":      {func(path string) error { return unix.Mkfifo(path, 0o600) }, ""},
+		"a folder":    {func(path string) error { return os.Mkdir(path, 0o700) }, ""},
+		"a huge file": {func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40)) }, ""},
 	} {
 		q := &qemu{dir: t.TempDir()}
 		path := filepath.Join(q.dir, "text")
@@ -46,26 +46,26 @@ func TestReadBackOfAHostileQEMU(t *testing.T) {
 		}
 	}
 	if text, err := os.ReadFile(secret); err != nil || string(text) != "secret" {
-		t.Errorf("what a link leads to holds %q, %v", text, err)
+		t.Errorf("the target of the link has %q, want %q, error %v", text, "secret", err)
 	}
 }
 
-// A QEMU that sends without end is hung up on.
-func TestEndlessMonitor(t *testing.T) {
-	ours, theirs := net.Pipe()
-	defer ours.Close()
-	m := newMonitor(ours, time.After)
+// If QEMU sends an endless message, the monitor closes the connection.
+func TestEndlessMonitorMessageIsRefused(t *testing.T) {
+	client, server := net.Pipe()
+	defer client.Close()
+	m := newMonitor(client, time.After)
 	sent := make(chan int, 1)
 	go func() {
 		n := 0
-		for block := make([]byte, 1<<20); ; { // a string that does not end
+		for block := make([]byte, 1<<20); ; { // sends an endless string
 			for i := range block {
 				block[i] = 'a'
 			}
 			if n == 0 {
 				block[0] = '"'
 			}
-			k, err := theirs.Write(block)
+			k, err := server.Write(block)
 			if n += k; err != nil {
 				sent <- n
 				return
@@ -74,16 +74,16 @@ func TestEndlessMonitor(t *testing.T) {
 	}()
 	<-m.done
 	if err := m.execute(context.Background(), "stop", nil); err == nil {
-		t.Error("a monitor that has hung up answers")
+		t.Error("execute succeeds on a closed monitor")
 	}
-	ours.Close()
+	client.Close()
 	if n := <-sent; n > maxTold+2<<20 {
-		t.Errorf("%d bytes were read", n)
+		t.Errorf("%d bytes were read, want at most %d", n, maxTold+2<<20)
 	}
 }
 
-// silentQEMU writes a program that takes QEMU's place. It reads commands from its monitor, answers the
-// first n of them and then nothing more. Every user may run it.
+// silentQEMU writes a program that replaces QEMU. It answers the first n commands of its monitor and no later
+// ones. Every user can run it.
 func silentQEMU(t *testing.T, n int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "silent-qemu-")
@@ -100,14 +100,14 @@ func silentQEMU(t *testing.T, n int) string {
 	return path
 }
 
-// The trial ends when QEMU does not answer a command. Boot returns after the process is gone.
+// If QEMU does not answer a command, the trial ends. Boot returns after the process has ended.
 func TestSilentQEMU(t *testing.T) {
 	t.Parallel()
 	const domain = "<domain><memory>1</memory><os><type>hvm</type></os><devices/></domain>"
 	for command, answered := range map[string]int{"qmp_capabilities": 0, "screendump": 1} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // the test fails, and does not hang
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // makes the test fail instead of hang
 			defer cancel()
 			over := make(chan time.Time)
 			close(over)
@@ -117,14 +117,14 @@ func TestSilentQEMU(t *testing.T) {
 				After: func(d time.Duration) <-chan time.Time {
 					if d == answerLimit {
 						if commands++; commands <= answered {
-							return nil // the answer comes
+							return nil // no timeout, the program answers
 						}
 					}
 					return over
 				},
 			})
 			if !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "QEMU did not answer the command "+command+" within 1m") || r.Verdict != "" {
-				t.Errorf("%+v, %v", r, err)
+				t.Errorf("got %+v, %v, want a transient error about %s", r, err, command)
 			}
 		})
 	}

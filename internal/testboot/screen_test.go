@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// ppm is a picture of w by h pixels, of which the first so many are of one colour, the rest white.
-func ppm(w, h, n int, c color.RGBA) []byte {
+// newPPM returns a picture of w by h pixels. The first n pixels have color c, the rest are white.
+func newPPM(w, h, n int, c color.RGBA) []byte {
 	b := fmt.Appendf(nil, "P6\n%d %d\n255\n", w, h)
 	for i := range w * h {
 		if i < n {
@@ -23,7 +23,7 @@ func ppm(w, h, n int, c color.RGBA) []byte {
 
 func TestBlueScreens(t *testing.T) {
 	for _, c := range []struct {
-		part int // percent
+		part int // percentage of pixels with color c
 		c    color.RGBA
 		want bool
 	}{
@@ -33,7 +33,7 @@ func TestBlueScreens(t *testing.T) {
 		{100, color.RGBA{0, 0, 0, 255}, false},
 		{0, color.RGBA{}, false},
 	} {
-		s, err := parsePPM(ppm(64, 48, 64*48*c.part/100, c.c))
+		s, err := parsePPM(newPPM(64, 48, 64*48*c.part/100, c.c))
 		if err != nil || s.isBlue() != c.want {
 			t.Errorf("%d %% of %v: %v, %v", c.part, c.c, s.isBlue(), err)
 		}
@@ -47,22 +47,22 @@ func TestTextOfScreens(t *testing.T) {
 	}
 	text := parseText(cells)
 	if lines := strings.Split(text, "\n"); len(lines) != textRows+1 || lines[2] != "No bootable device." {
-		t.Errorf("%q", text)
+		t.Errorf("text %q", text)
 	}
 	for size, want := range map[[2]int]bool{{720, 400}: true, {640, 400}: true, {1024, 768}: false, {640, 480}: false} {
-		s, err := parsePPM(ppm(size[0], size[1], 0, color.RGBA{}))
+		s, err := parsePPM(newPPM(size[0], size[1], 0, color.RGBA{}))
 		if err != nil || s.isText() != want {
-			t.Errorf("%v: %v, %v", size, s.isText(), err)
+			t.Errorf("size %v: isText is %v, want %v, error %v", size, s.isText(), want, err)
 		}
 	}
 }
 
 func FuzzPPM(f *testing.F) {
-	f.Add(ppm(4, 3, 5, color.RGBA{}))
+	f.Add(newPPM(4, 3, 5, color.RGBA{}))
 	f.Add([]byte("P6\n99999 99999\n255\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if s, err := parsePPM(text); err == nil && len(s.Pix) != 4*s.Rect.Dx()*s.Rect.Dy() {
-			t.Error("a picture of another size")
+			t.Error("the size of the picture does not match its pixels")
 		}
 		parseText(text)
 	})

@@ -28,8 +28,8 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// domain writes a libvirt domain of one disk and one card. replace holds pairs of texts.
-func domain(firmware, controller, card, image string) string {
+// domainXML returns a libvirt domain with one disk and one network card.
+func domainXML(firmware, controller, card, image string) string {
 	os, machine := "<os>", "pc"
 	if firmware == "efi" {
 		os, machine = "<os firmware='efi'>", "q35"
@@ -45,8 +45,8 @@ func domain(firmware, controller, card, image string) string {
 </devices></domain>`
 }
 
-// bootWithFallback boots a domain, emulated.
-func bootWithFallback(t *testing.T, xml string, o testboot.Options) testboot.Report {
+// bootEmulated boots a domain without KVM.
+func bootEmulated(t *testing.T, xml string, o testboot.Options) testboot.Report {
 	t.Helper()
 	o.Accel = testboot.TCG
 	r, err := testboot.Boot(t.Context(), xml, o)
@@ -57,16 +57,16 @@ func bootWithFallback(t *testing.T, xml string, o testboot.Options) testboot.Rep
 	return r
 }
 
-// marker is what the test guests say when they are up.
+// marker is the text that the test guests print when they have booted.
 const marker = "DECAMP-MARKER boot=ok"
 
-// Where KVM runs no vCPU guests are emulated, and the report says so.
+// If KVM does not work, guests are emulated, and the report contains the reason.
 func TestGuestsBoot(t *testing.T) {
 	t.Parallel()
 	for name, xml := range map[string]string{
-		"boot sector": domain("bios", "vmpvscsi", "vmxnet3", guest.BootSector(t, 0)),
-		"novirtio":    domain("bios", "vmpvscsi", "vmxnet3", guest.Image(t, guest.NoVirtio)),
-		"efi":         domain("efi", "virtio-scsi", "virtio", guest.Image(t, guest.UEFI)),
+		"boot sector": domainXML("bios", "vmpvscsi", "vmxnet3", guest.BootSector(t, 0)),
+		"novirtio":    domainXML("bios", "vmpvscsi", "vmxnet3", guest.Image(t, guest.NoVirtio)),
+		"efi":         domainXML("efi", "virtio-scsi", "virtio", guest.Image(t, guest.UEFI)),
 	} {
 		if name != "boot sector" && !lane.Slow {
 			continue // TestBootEntryOfTheDomain and TestAgentAnswers boot Linux
@@ -78,11 +78,11 @@ func TestGuestsBoot(t *testing.T) {
 				Expect: marker, Keep: keep, KVM: func(context.Context) error { return errors.New("KVM_RUN: no") }, Memory: 248 << 20,
 			})
 			if err != nil || !r.Booted() || r.Reason != marker || r.Accel != testboot.TCG || r.NoKVM != "KVM_RUN: no" || !slices.Equal(r.Differences, []string{"248 of 256 MiB of memory"}) {
-				t.Fatalf("%+v, %v", r, err)
+				t.Fatalf("report %+v, error %v", r, err)
 			}
 			log, err := os.ReadFile(r.Serial)
 			if err != nil || !strings.Contains(string(log), "boot=ok n=1 ") {
-				t.Errorf("the serial log has no first boot: %v", err)
+				t.Errorf("the serial log has no marker of the first boot: %v", err)
 			}
 			f, err := os.Open(r.Screen)
 			if err != nil {
@@ -90,24 +90,23 @@ func TestGuestsBoot(t *testing.T) {
 			}
 			defer f.Close()
 			if img, err := png.Decode(f); err != nil || img.Bounds().Dx() < 640 {
-				t.Errorf("the picture of the screen: %v", err)
+				t.Errorf("decoding the screenshot: %v", err)
 			}
 		})
 	}
 }
 
-// A guest without fallback loader is started by the boot entry in the variables that its domain names, and
-// by no other.
+// A guest without a fallback boot loader starts only with the boot entry in the variables of its domain.
 func TestBootEntryOfTheDomain(t *testing.T) {
 	t.Parallel()
 	image := guest.Image(t, guest.Entry)
-	fresh := domain("efi", "virtio-scsi", "virtio", image)
+	fresh := domainXML("efi", "virtio-scsi", "virtio", image)
 	firmware, err := efi.FindFirmware("/", false)
 	if err != nil {
 		t.Skip(err)
 	}
 	vars := filepath.Join(t.TempDir(), "a,b_VARS.fd")
-	store := variables(t, firmware, image)
+	store := firmwareVariables(t, firmware, image)
 	if err := os.WriteFile(vars, store, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -122,20 +121,20 @@ func TestBootEntryOfTheDomain(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if r := bootWithFallback(t, c.xml, testboot.Options{Expect: marker}); r.Verdict != c.want {
-				t.Errorf("%+v", r)
+			if r := bootEmulated(t, c.xml, testboot.Options{Expect: marker}); r.Verdict != c.want {
+				t.Errorf("report %+v, want %s", r, c.want)
 			}
 		})
 	}
 	t.Cleanup(func() {
 		if after, err := os.ReadFile(vars); err != nil || !bytes.Equal(after, store) {
-			t.Errorf("the trial changed the variables that it started from: %v", err)
+			t.Errorf("the trial changed the variables of the domain: %v", err)
 		}
 	})
 }
 
-// variables are those of a firmware with the boot entry that an image offers.
-func variables(t *testing.T, f efi.Firmware, image string) []byte {
+// firmwareVariables returns the variables of a firmware with the boot entry of an image.
+func firmwareVariables(t *testing.T, f efi.Firmware, image string) []byte {
 	t.Helper()
 	disk, err := rawfile.OpenSource(image, rawfile.SourceOptions{})
 	if err != nil {
@@ -160,7 +159,7 @@ func variables(t *testing.T, f efi.Firmware, image string) []byte {
 	return store.Bytes()
 }
 
-// A disk that is no file is served; what the guest writes does not reach it.
+// A disk that is not a file is served to QEMU. Writes of the guest do not reach it.
 func TestServedDisk(t *testing.T) {
 	t.Parallel()
 	image, err := os.Open(guest.BootSector(t, 0))
@@ -168,21 +167,21 @@ func TestServedDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer image.Close()
-	r := bootWithFallback(t, domain("bios", "vmpvscsi", "vmxnet3", "/no/such/file"), testboot.Options{
+	r := bootEmulated(t, domainXML("bios", "vmpvscsi", "vmxnet3", "/no/such/file"), testboot.Options{
 		Expect: marker, Keep: t.TempDir(),
 		Served: map[string]func(net.Conn){"/no/such/file": func(conn net.Conn) {
 			server := &nbd.Server{Exports: []nbd.Export{{Disk: imageReader{image, t}}}}
 			if err := server.ServeConn(t.Context(), conn); err != nil {
-				t.Errorf("the end of the disk: %v", err)
+				t.Errorf("serving the disk: %v", err)
 			}
 		}},
 	})
 	if !r.Booted() || r.Reason != marker {
-		t.Errorf("%+v", r)
+		t.Errorf("report %+v, want booted", r)
 	}
 }
 
-// imageReader is a disk that cannot be written.
+// imageReader is a read-only disk.
 type imageReader struct {
 	image *os.File
 	t     *testing.T
@@ -205,8 +204,8 @@ func (r imageReader) Extents(_ context.Context, g disk.Range) ([]disk.Extent, er
 	return []disk.Extent{{Range: g, Kind: disk.Data}}, nil
 }
 
-// A judge that cannot say no is none.
-func TestGuestsThatDoNotBoot(t *testing.T) {
+// The verdict of a guest that does not boot is not Booted and has a remedy.
+func TestUnbootableGuestsHaveVerdictAndRemedy(t *testing.T) {
 	t.Parallel()
 	noise := filepath.Join(t.TempDir(), "noise.raw")
 	text := make([]byte, 1<<20)
@@ -215,25 +214,25 @@ func TestGuestsThatDoNotBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		xml  string
-		want testboot.Verdict
-		why  string
+		xml    string
+		want   testboot.Verdict
+		reason string
 	}{
-		"nothing on the disk":             {domain("bios", "virtio-scsi", "virtio", noise), testboot.NoDevice, "No bootable device"},
-		"nothing on the disk, by EFI":     {domain("efi", "virtio-scsi", "virtio", noise), testboot.UEFIShell, "UEFI Interactive Shell"},
-		"a controller without its driver": {domain("bios", "virtio-scsi", "virtio", guest.Image(t, guest.NoVirtio)), testboot.Initramfs, "ALERT!  /dev/sda1 does not exist"},
+		"random data":                     {domainXML("bios", "virtio-scsi", "virtio", noise), testboot.NoDevice, "No bootable device"},
+		"random data, EFI":                {domainXML("efi", "virtio-scsi", "virtio", noise), testboot.UEFIShell, "UEFI Interactive Shell"},
+		"a controller without its driver": {domainXML("bios", "virtio-scsi", "virtio", guest.Image(t, guest.NoVirtio)), testboot.Initramfs, "ALERT!  /dev/sda1 does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := bootWithFallback(t, c.xml, testboot.Options{Expect: marker, Settle: 2 * time.Second})
-			if r.Verdict != c.want || r.Remedy == "" || !strings.Contains(r.Reason, c.why) {
-				t.Errorf("%+v, want %s with %q", r, c.want, c.why)
+			r := bootEmulated(t, c.xml, testboot.Options{Expect: marker, Settle: 2 * time.Second})
+			if r.Verdict != c.want || r.Remedy == "" || !strings.Contains(r.Reason, c.reason) {
+				t.Errorf("%+v, want %s with reason %q", r, c.want, c.reason)
 			}
 		})
 	}
 }
 
-// No image is changed, and no QEMU is left, however a trial ends.
+// A canceled trial does not change the image and leaves no QEMU process and no files.
 func TestCanceledTrial(t *testing.T) {
 	t.Parallel()
 	image := guest.BootSector(t, 0)
@@ -244,9 +243,9 @@ func TestCanceledTrial(t *testing.T) {
 	scratch, keep := t.TempDir(), t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	steps := 0
-	_, err = testboot.Boot(ctx, domain("bios", "vmpvscsi", "vmxnet3", image), testboot.Options{
+	_, err = testboot.Boot(ctx, domainXML("bios", "vmpvscsi", "vmxnet3", image), testboot.Options{
 		Accel: testboot.TCG, Expect: "never", Scratch: scratch, Keep: keep, Now: time.Now, After: func(d time.Duration) <-chan time.Time {
-			if d > time.Second { // the limit of an answer
+			if d > time.Second { // timeout of an answer
 				return nil
 			}
 			if steps++; steps == 3 {
@@ -260,18 +259,18 @@ func TestCanceledTrial(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("remaining scratch files: %v, error %v", left, err)
 	}
 	if now, err := os.ReadFile(image); err != nil || !bytes.Equal(now, text) {
-		t.Errorf("the image was changed: %v", err)
+		t.Errorf("the image has changed: %v", err)
 	}
-	if left := processes(t, image); len(left) > 0 {
-		t.Errorf("running still: %v", left)
+	if left := processesWith(t, image); len(left) > 0 {
+		t.Errorf("processes that still run: %v", left)
 	}
 }
 
-// processes are those with a word in their command line.
-func processes(t *testing.T, word string) (all []string) {
+// processesWith returns the command lines of the processes that contain a word.
+func processesWith(t *testing.T, word string) (all []string) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -285,8 +284,8 @@ func processes(t *testing.T, word string) (all []string) {
 	return all
 }
 
-// orphan is a qcow2 image whose backing file is missing.
-func orphan(t *testing.T) string {
+// orphanImage creates a qcow2 image whose backing file is missing.
+func orphanImage(t *testing.T) string {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "orphan.qcow2")
 	if out, err := exec.Command("qemu-img", "create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", "/nonexistent.raw", image, "1M").CombinedOutput(); err != nil {
@@ -295,7 +294,7 @@ func orphan(t *testing.T) string {
 	return image
 }
 
-func pipe(t *testing.T) string {
+func makePipe(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(path, 0o600); err != nil {
@@ -304,7 +303,8 @@ func pipe(t *testing.T) string {
 	return path
 }
 
-// QEMU gets all files of a qcow2 image with others beneath it, which it could not open itself, as root's.
+// QEMU gets all files of a chain of qcow2 images as file descriptors. It could not open them itself, because they
+// belong to root.
 func TestTrialOfAChain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -316,34 +316,34 @@ func TestTrialOfAChain(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
-	xml := strings.Replace(domain("bios", "vmpvscsi", "vmxnet3", top), "type='raw'", "type='qcow2'", 1)
-	if r := bootWithFallback(t, xml, testboot.Options{Expect: marker}); !r.Booted() || r.Reason != marker {
-		t.Errorf("%+v", r)
+	xml := strings.Replace(domainXML("bios", "vmpvscsi", "vmxnet3", top), "type='raw'", "type='qcow2'", 1)
+	if r := bootEmulated(t, xml, testboot.Options{Expect: marker}); !r.Booted() || r.Reason != marker {
+		t.Errorf("report %+v, want booted", r)
 	}
 }
 
-func TestWhatCannotBeTried(t *testing.T) {
+func TestUnsupportedTrialsAreRefused(t *testing.T) {
 	t.Parallel()
 	image := guest.BootSector(t, 0)
-	good := domain("bios", "vmpvscsi", "vmxnet3", image)
+	good := domainXML("bios", "vmpvscsi", "vmxnet3", image)
 	for name, c := range map[string]struct {
 		xml  string
 		kind fault.Kind
 		want string
 	}{
-		"torn":               {good[:len(good)/2], fault.Invalid, "domain"},
-		"empty":              {"<domain/>", fault.Unsupported, "<os>"},
-		"another processor":  {strings.Replace(good, "x86_64", "aarch64", 1), fault.Unsupported, "aarch64"},
-		"a board of its own": {strings.Replace(good, "machine='pc'", "machine='microvm'", 1), fault.Unsupported, "microvm"},
-		"controller":         {strings.Replace(good, "vmpvscsi", "buslogic", 1), fault.Unsupported, "buslogic"},
-		"no controller":      {strings.Replace(good, "<controller type='scsi'", "<controller type='sata'", 1), fault.Unsupported, "controller 0 of scsi"},
-		"card":               {strings.Replace(good, "vmxnet3", "ne2k_isa", 1), fault.Unsupported, "ne2k_isa"},
-		"image gone":         {strings.Replace(good, image, "/nonexistent.raw", 1), fault.Unsupported, "/nonexistent.raw"},
-		"format":             {strings.Replace(good, "type='raw'", "type='vmdk'", 1), fault.Unsupported, "only raw and qcow2"},
-		"no qcow2":           {strings.Replace(good, "type='raw'", "type='qcow2'", 1), fault.Corrupt, image},
-		"nothing beneath":    {strings.NewReplacer("type='raw'", "type='qcow2'", image, orphan(t)).Replace(good), fault.NotFound, "/nonexistent.raw"},
-		"a pipe":             {strings.Replace(good, image, pipe(t), 1), fault.Unsupported, "neither a file nor"},
-		"memory":             {strings.Replace(good, "'MiB'", "'PiB'", 1), fault.Unsupported, "PiB"},
+		"truncated":         {good[:len(good)/2], fault.Invalid, "domain"},
+		"empty":             {"<domain/>", fault.Unsupported, "<os>"},
+		"another processor": {strings.Replace(good, "x86_64", "aarch64", 1), fault.Unsupported, "aarch64"},
+		"another machine":   {strings.Replace(good, "machine='pc'", "machine='microvm'", 1), fault.Unsupported, "microvm"},
+		"controller":        {strings.Replace(good, "vmpvscsi", "buslogic", 1), fault.Unsupported, "buslogic"},
+		"no controller":     {strings.Replace(good, "<controller type='scsi'", "<controller type='sata'", 1), fault.Unsupported, "controller 0 of scsi"},
+		"card":              {strings.Replace(good, "vmxnet3", "ne2k_isa", 1), fault.Unsupported, "ne2k_isa"},
+		"missing image":     {strings.Replace(good, image, "/nonexistent.raw", 1), fault.Unsupported, "/nonexistent.raw"},
+		"format":            {strings.Replace(good, "type='raw'", "type='vmdk'", 1), fault.Unsupported, "only raw and qcow2"},
+		"not qcow2":         {strings.Replace(good, "type='raw'", "type='qcow2'", 1), fault.Corrupt, image},
+		"no backing file":   {strings.NewReplacer("type='raw'", "type='qcow2'", image, orphanImage(t)).Replace(good), fault.NotFound, "/nonexistent.raw"},
+		"a pipe":            {strings.Replace(good, image, makePipe(t), 1), fault.Unsupported, "neither a file nor"},
+		"memory":            {strings.Replace(good, "'MiB'", "'PiB'", 1), fault.Unsupported, "PiB"},
 	} {
 		_, err := testboot.Boot(t.Context(), c.xml, testboot.Options{Accel: testboot.TCG})
 		if !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) || fault.HintOf(err) == "" {
@@ -352,7 +352,7 @@ func TestWhatCannotBeTried(t *testing.T) {
 	}
 }
 
-// A disk that somebody writes is not tried: what the guest saw would be no state it ever had.
+// A disk that another process writes is refused: the guest would see a state that the disk never had.
 func TestImageInUse(t *testing.T) {
 	t.Parallel()
 	image := filepath.Join(t.TempDir(), "image.raw")
@@ -364,12 +364,12 @@ func TestImageInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	const first, length = 100, 104 // QEMU's permissions are bytes that are locked: docs in block/file-posix.c
+	const first, length = 100, 104 // QEMU locks these bytes, one for each permission: see block/file-posix.c
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK, Start: first, Len: length}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = testboot.Boot(t.Context(), domain("bios", "virtio-scsi", "virtio", image), testboot.Options{Accel: testboot.TCG})
+	_, err = testboot.Boot(t.Context(), domainXML("bios", "virtio-scsi", "virtio", image), testboot.Options{Accel: testboot.TCG})
 	if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want a conflict with a remedy", err)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What guests say, as it comes out of a serial port or stands on a screen.
+// These are outputs of guests on the serial port or on the screen.
 func TestSigns(t *testing.T) {
 	for text, want := range map[string]Verdict{
 		"Debian GNU/Linux 12 db01 ttyS0\r\n\r\ndb01 login: ":                                  Booted,
@@ -34,7 +34,7 @@ func TestSigns(t *testing.T) {
 			s.verdict = Unclear
 		}
 		if s.verdict != want {
-			t.Errorf("%q is %s by %q, want %s", text, s.verdict, seen, want)
+			t.Errorf("%q: got %s from %q, want %s", text, s.verdict, seen, want)
 		}
 		if s.verdict != Booted && s.verdict != Unclear && s.remedy == "" {
 			t.Errorf("%s has no remedy", s.verdict)
@@ -42,41 +42,42 @@ func TestSigns(t *testing.T) {
 	}
 }
 
-// Of a guest that has no root the device is named that it looked for.
+// If the guest does not find its root, the reason names the missing device.
 func TestInitramfsNamesTheDisk(t *testing.T) {
 	for text, want := range map[string]string{
 		"Gave up waiting for root file system device.\nALERT!  /dev/sda1 does not exist.  Dropping to a shell!\n(initramfs) ":    "ALERT!  /dev/sda1 does not exist.",
 		"Warning: /dev/sda2 does not exist\n\nEntering emergency mode. Exit the shell to continue.\nPress Enter for maintenance": "Warning: /dev/sda2 does not exist",
 	} {
 		if s, seen := findSign(plainText(text)); s.verdict != Initramfs || seen != want {
-			t.Errorf("%q is %s by %q, want %q", text, s.verdict, seen, want)
+			t.Errorf("%q: got %s from %q, want %q", text, s.verdict, seen, want)
 		}
 	}
 }
 
-// A login after all makes up for what was said before.
-func TestLoginCountsMost(t *testing.T) {
+// A login prompt overrides earlier signs of failure.
+func TestLoginOverridesFailures(t *testing.T) {
 	text := plainText("Gave up waiting for root file system device.\nmounted after all\n\nhost login: ")
 	if s, _ := findSign(text); s.verdict != Booted {
-		t.Errorf("%s", s.verdict)
+		t.Errorf("got %s, want %s", s.verdict, Booted)
 	}
 }
 
-// A guest that speaks on its network is up once its console rests; what failed only has to stay so.
-func TestNetworkCountsOnceTheConsoleRests(t *testing.T) {
+// A guest that sends packets counts as booted after its console is idle for some time. Each new text restarts that
+// time. For a failure, only the verdict has to stay the same.
+func TestNetworkVerdictRequiresIdleConsole(t *testing.T) {
 	began := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 	after := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
 	w := &observer{}
-	speaks := Report{Verdict: Booted, Reason: "it sends packets on its network"}
-	w.noteChange(speaks, "Job boot.mount start running (9s)", after(0))
-	w.noteChange(speaks, "Job boot.mount start running (18s)", after(9))
-	if w.noteChange(speaks, "Job boot.mount start running (18s)", after(20)); !w.since.Equal(after(9)) {
-		t.Errorf("it counts from %v on", w.since)
+	sends := Report{Verdict: Booted, Reason: "it sends packets on its network"}
+	w.noteChange(sends, "Job boot.mount start running (9s)", after(0))
+	w.noteChange(sends, "Job boot.mount start running (18s)", after(9))
+	if w.noteChange(sends, "Job boot.mount start running (18s)", after(20)); !w.since.Equal(after(9)) {
+		t.Errorf("packets: time starts at %v, want %v", w.since, after(9))
 	}
 	failed := Report{Verdict: Emergency, Reason: "You are in emergency mode"}
 	w.noteChange(failed, "You are in emergency mode", after(30))
 	if w.noteChange(failed, "You are in emergency mode. After", after(39)); !w.since.Equal(after(30)) {
-		t.Errorf("a failure counts from %v on", w.since)
+		t.Errorf("failure: time starts at %v, want %v", w.since, after(30))
 	}
 }
 
@@ -85,7 +86,7 @@ func FuzzPlain(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		p := plainText(text)
 		if strings.ContainsAny(p, "\r\x00") {
-			t.Errorf("%q becomes %q", text, p)
+			t.Errorf("plainText(%q) = %q, which has control characters", text, p)
 		}
 		findSign(p)
 	})

@@ -28,7 +28,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// collector is a server that answers requests. test/otlp has a real one.
+// A collector is a server that records exported spans. Package test/otlp uses a real one.
 type collector struct {
 	*httptest.Server
 	mu       sync.Mutex    // guards the fields below
@@ -98,16 +98,16 @@ func newTestTracer(t testing.TB, endpoint string) (*Tracer, *bytes.Buffer) {
 
 var start = time.Unix(1_800_000_000, 0)
 
-// play passes events of the run r to a tracer, one second apart.
-func play(tracer *Tracer, events ...journal.Event) {
+// passEvents passes events of run r to a tracer, one second apart.
+func passEvents(tracer *Tracer, events ...journal.Event) {
 	for i, e := range events {
 		e.Run, e.Time = "r", start.Add(time.Duration(i)*time.Second)
 		tracer.HandleEvent(e)
 	}
 }
 
-// tree returns the spans as lines: the path from the root, the seconds from start to end, and the status.
-func tree(spans []span) (lines []string) {
+// spanTree returns the spans as lines: the path from the root, the seconds of start and end, and the status.
+func spanTree(spans []span) (lines []string) {
 	byID := map[string]span{}
 	for _, s := range spans {
 		byID[s.SpanID] = s
@@ -123,7 +123,7 @@ func tree(spans []span) (lines []string) {
 	return lines
 }
 
-func step(kind journal.EventKind, name string) journal.Event {
+func stepEvent(kind journal.EventKind, name string) journal.Event {
 	return journal.Event{Kind: kind, Step: name}
 }
 
@@ -131,22 +131,22 @@ func TestSpansOfAColdRun(t *testing.T) {
 	c := newCollector(t)
 	tracer, log := newTestTracer(t, c.URL)
 	tracer.StartRun("r", Run{VM: "web01"})
-	play(tracer, step(journal.RunStarted, ""), step(journal.StepStarted, "copy"),
+	passEvents(tracer, stepEvent(journal.RunStarted, ""), stepEvent(journal.StepStarted, "copy"),
 		journal.Event{Kind: journal.DiskStarted, Step: "copy", Disk: 2000},
 		journal.Event{Kind: journal.Progressed, Step: "copy", Disk: 2000, Bytes: &journal.Bytes{Total: 100, Done: 100, Read: 90}},
-		journal.Event{Kind: journal.DiskDone, Step: "copy", Disk: 2000}, step(journal.StepDone, "copy"),
-		step(journal.StepStarted, "verify"),
+		journal.Event{Kind: journal.DiskDone, Step: "copy", Disk: 2000}, stepEvent(journal.StepDone, "copy"),
+		stepEvent(journal.StepStarted, "verify"),
 		journal.Event{Kind: journal.Progressed, Step: "verify", Disk: 2000, Bytes: &journal.Bytes{Total: 100, Done: 50, Read: 50}},
-		step(journal.StepDone, "verify"), journal.Event{Kind: journal.RunDone})
+		stepEvent(journal.StepDone, "verify"), journal.Event{Kind: journal.RunDone})
 	tracer.EndRun("r")
 	tracer.Close()
 	want := []string{"run 0-9 1", "run/step copy 1-5 0", "run/step copy/disk 2-4 0", "run/step verify 6-8 0", "run/step verify/disk 7-8 0"}
-	if got := tree(c.spans); !slices.Equal(got, want) {
+	if got := spanTree(c.spans); !slices.Equal(got, want) {
 		t.Errorf("spans\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	i := slices.IndexFunc(c.spans, func(s span) bool { return s.Name == "disk" && time.Time(s.Start).Equal(start.Add(2*time.Second)) })
 	if rate := attributeOf(c.spans[i], "decamp.rate"); rate != "45" {
-		t.Errorf("90 bytes in 2 seconds: rate %q", rate)
+		t.Errorf("rate of 90 bytes in 2 seconds is %q, want 45", rate)
 	}
 	if c.requests[0].Get("Authorization") != "Bearer s3cr3t" || c.requests[0].Get("Content-Type") != "application/json" || log.Len() > 0 {
 		t.Errorf("headers %v, log %s", c.requests[0], log)
@@ -175,17 +175,17 @@ func TestSpansOfAWarmRunHaveRounds(t *testing.T) {
 	c := newCollector(t)
 	tracer, _ := newTestTracer(t, c.URL)
 	tracer.StartRun("r", Run{})
-	play(tracer, step(journal.RunStarted, ""), step(journal.StepStarted, "track"), step(journal.StepStarted, "snapshot"), step(journal.StepStarted, "round"),
+	passEvents(tracer, stepEvent(journal.RunStarted, ""), stepEvent(journal.StepStarted, "track"), stepEvent(journal.StepStarted, "snapshot"), stepEvent(journal.StepStarted, "round"),
 		journal.Event{Kind: journal.RoundDone, Step: "round", OutageEstimate: &journal.OutageEstimate{Delta: 7, Outage: 90 * time.Second}},
-		step(journal.StepStarted, "verify round"), step(journal.StepStarted, "wait"), step(journal.StepStarted, "snapshot"), step(journal.StepStarted, "wait"),
-		step(journal.StepStarted, "power off"), step(journal.StepStarted, "last round"), step(journal.StepStarted, "detect"),
+		stepEvent(journal.StepStarted, "verify round"), stepEvent(journal.StepStarted, "wait"), stepEvent(journal.StepStarted, "snapshot"), stepEvent(journal.StepStarted, "wait"),
+		stepEvent(journal.StepStarted, "power off"), stepEvent(journal.StepStarted, "last round"), stepEvent(journal.StepStarted, "detect"),
 		journal.Event{Kind: journal.Summarized, Outage: &journal.Outage{Took: 30 * time.Second}}, journal.Event{Kind: journal.RunDone})
 	tracer.Close()
 	want := []string{
 		"run 0-13 1", "run/round 10-11 0", "run/round 2-6 0", "run/round 7-8 0", "run/round/step last round 10-11 0", "run/round/step round 3-5 0", "run/round/step snapshot 2-3 0",
 		"run/round/step snapshot 7-8 0", "run/round/step verify round 5-6 0", "run/step detect 11-13 0", "run/step power off 9-10 0", "run/step track 1-2 0", "run/step wait 6-7 0", "run/step wait 8-9 0",
 	}
-	if got := tree(c.spans); !slices.Equal(got, want) {
+	if got := spanTree(c.spans); !slices.Equal(got, want) {
 		t.Errorf("spans\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	for _, s := range c.spans {
@@ -195,16 +195,16 @@ func TestSpansOfAWarmRunHaveRounds(t *testing.T) {
 	}
 }
 
-// A run that is stopped ends its spans with the error. The next attempt has the same trace.
+// The spans of a stopped run end with its error. The next attempt belongs to the same trace.
 func TestAttemptsOfARunShareATrace(t *testing.T) {
 	c := newCollector(t)
 	tracer, _ := newTestTracer(t, c.URL)
 	tracer.StartRun("r", Run{})
-	events := []journal.Event{{Kind: journal.RunStarted}, step(journal.StepStarted, "copy"),
+	events := []journal.Event{{Kind: journal.RunStarted}, stepEvent(journal.StepStarted, "copy"),
 		{Kind: journal.Warned, Step: "copy", Warning: &inventory.Warning{Code: "slow", Text: "slow disk"}}, {Kind: journal.Waiting, Step: "copy"},
 		{Kind: journal.RunStopped, Failure: &journal.Failure{Kind: "canceled", Text: "stopped", Hint: "run it again"}}}
-	play(tracer, events...)
-	play(tracer, events...)
+	passEvents(tracer, events...)
+	passEvents(tracer, events...)
 	tracer.Close()
 	if len(c.spans) != 4 || c.spans[0].TraceID != c.spans[3].TraceID || c.spans[1].SpanID == c.spans[3].SpanID {
 		t.Fatalf("spans %+v", c.spans)
@@ -219,18 +219,18 @@ func TestAttemptsOfARunShareATrace(t *testing.T) {
 	}
 }
 
-// Processes of a fleet that do not know each other derive the same trace and the same parent.
+// Processes of a fleet derive the same trace and the same parent without communicating.
 func TestRunsOfAPlanHaveItsSpanAsParent(t *testing.T) {
 	c := newCollector(t)
 	worker, _ := newTestTracer(t, c.URL)
 	server, _ := newTestTracer(t, c.URL)
 	plan := Plan{Name: "wave", Created: start}
 	worker.StartRun("r", Run{Plan: plan, VM: "web01"})
-	play(worker, journal.Event{Kind: journal.RunStarted}, journal.Event{Kind: journal.RunDone})
+	passEvents(worker, journal.Event{Kind: journal.RunStarted}, journal.Event{Kind: journal.RunDone})
 	worker.Close()
 	server.EndPlan(PlanEnd{Plan: plan, Ended: start.Add(time.Minute), VMs: map[string]int{"done": 1}})
 	server.Close()
-	if got := tree(c.spans); !slices.Equal(got, []string{"plan 0-60 0", "plan/run 0-1 1"}) || c.spans[0].TraceID != c.spans[1].TraceID || attributeOf(c.spans[1], "decamp.vms.done") != "1" {
+	if got := spanTree(c.spans); !slices.Equal(got, []string{"plan 0-60 0", "plan/run 0-1 1"}) || c.spans[0].TraceID != c.spans[1].TraceID || attributeOf(c.spans[1], "decamp.vms.done") != "1" {
 		t.Errorf("spans %q, %+v", got, c.spans)
 	}
 	other, _ := Plan{Name: "wave", Created: start.Add(time.Second)}.ids()
@@ -240,7 +240,7 @@ func TestRunsOfAPlanHaveItsSpanAsParent(t *testing.T) {
 }
 
 // While the collector is down, nothing blocks, one warning is logged, and the queue is bounded.
-func TestACollectorThatIsDownIsOneWarning(t *testing.T) {
+func TestUnreachableCollectorCausesOneWarning(t *testing.T) {
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	tracer, log := newTestTracer(t, closed.URL)
@@ -251,18 +251,18 @@ func TestACollectorThatIsDownIsOneWarning(t *testing.T) {
 	queued := len(tracer.exporter.queue)
 	tracer.exporter.mu.Unlock()
 	if queued > maxQueue {
-		t.Errorf("%d spans are queued", queued)
+		t.Errorf("%d spans are queued, want at most %d", queued, maxQueue)
 	}
 	tracer.Close()
 	if n := strings.Count(log.String(), "traces are not exported"); n != 1 {
-		t.Errorf("%d warnings: %s", n, log)
+		t.Errorf("%d warnings, want 1: %s", n, log)
 	}
 	if want := fmt.Sprintf("traces were not exported\" spans=%d", 3*maxQueue); !strings.Contains(log.String(), want) || strings.Contains(log.String(), "s3cr3t") {
-		t.Errorf("no %q in %s", want, log)
+		t.Errorf("log does not contain %q, or contains the secret: %s", want, log)
 	}
 }
 
-func TestRequestsAreRepeatedIfThatMayHelp(t *testing.T) {
+func TestTraceExportRetriesTemporaryErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []int
 		body    string
@@ -288,15 +288,15 @@ func TestRequestsAreRepeatedIfThatMayHelp(t *testing.T) {
 	}
 }
 
-// A collector that does not answer delays the end of a command by closeTime at most, and no event at all.
-func TestACollectorThatHangsDelaysNothing(t *testing.T) {
+// A collector that does not respond delays the end of a command by at most closeTime. It does not delay events.
+func TestHangingCollectorDoesNotDelayEvents(t *testing.T) {
 	release := make(chan struct{})
 	hanging := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer hanging.Close()
 	defer close(release)
 	tracer, log := newTestTracer(t, hanging.URL)
 	tracer.StartRun("r", Run{})
-	play(tracer, journal.Event{Kind: journal.RunStarted}, journal.Event{Kind: journal.RunDone})
+	passEvents(tracer, journal.Event{Kind: journal.RunStarted}, journal.Event{Kind: journal.RunDone})
 	ended := make(chan struct{})
 	go func() { tracer.Close(); close(ended) }()
 	select {
@@ -305,7 +305,7 @@ func TestACollectorThatHangsDelaysNothing(t *testing.T) {
 		t.Fatal("the tracer does not close")
 	}
 	if !strings.Contains(log.String(), "traces were not exported") {
-		t.Errorf("log %s", log)
+		t.Errorf("no warning in the log: %s", log)
 	}
 }
 
@@ -336,15 +336,15 @@ func TestConfigurationOfTheEnvironment(t *testing.T) {
 		env[name] = text
 		tracer, err := New(func(name string) string { return env[name] }, "1", slog.New(slog.DiscardHandler))
 		if tracer != nil || !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" || strings.Contains(err.Error(), "s3cr3t") {
-			t.Errorf("%s=%s: %v", name, text, err)
+			t.Errorf("%s=%s: got %v, want Invalid with a hint", name, text, err)
 		}
 	}
 }
 
-func TestTracesThatAreOffCostNothing(t *testing.T) {
+func TestNilTracerIgnoresAllCalls(t *testing.T) {
 	var tracer *Tracer
 	tracer.StartRun("r", Run{})
-	play(tracer, journal.Event{Kind: journal.RunStarted})
+	passEvents(tracer, journal.Event{Kind: journal.RunStarted})
 	tracer.EndPlan(PlanEnd{})
 	tracer.EndRun("r")
 	tracer.Close()
@@ -354,13 +354,13 @@ func TestEventsOfASpanAreBounded(t *testing.T) {
 	c := newCollector(t)
 	tracer, _ := newTestTracer(t, c.URL)
 	tracer.StartRun("r", Run{})
-	play(tracer, journal.Event{Kind: journal.RunStarted})
+	passEvents(tracer, journal.Event{Kind: journal.RunStarted})
 	for range 10 * maxEvents {
 		tracer.HandleEvent(journal.Event{Run: "r", Time: start, Kind: journal.Noted, Message: "x"})
 	}
-	play(tracer, journal.Event{Kind: journal.RunDone})
+	passEvents(tracer, journal.Event{Kind: journal.RunDone})
 	tracer.Close()
 	if s := c.spans[0]; len(s.Events) != maxEvents || s.DroppedEvents != 9*maxEvents {
-		t.Errorf("%d events, %d dropped", len(s.Events), s.DroppedEvents)
+		t.Errorf("%d events and %d dropped, want %d and %d", len(s.Events), s.DroppedEvents, maxEvents, 9*maxEvents)
 	}
 }

@@ -20,7 +20,7 @@ func TestBallastIsNotResident(t *testing.T) {
 		}
 		runtime.KeepAlive(used)
 		used = nil
-		runtime.GC() // its pages are free and stay resident
+		runtime.GC() // frees the memory, whose pages stay resident
 		b := newBallast(n / ballastPiece)
 		for _, piece := range b {
 			pages := make([]byte, len(piece)/os.Getpagesize())
@@ -29,7 +29,7 @@ func TestBallastIsNotResident(t *testing.T) {
 				t.Fatal(errno)
 			}
 			if resident := bytes.Count(pages, []byte{1}); resident > 0 {
-				t.Errorf("%d of %d pages are resident", resident, len(pages))
+				t.Errorf("%d of %d pages are resident, want none", resident, len(pages))
 			}
 		}
 		runtime.KeepAlive(b)

@@ -18,11 +18,11 @@ func TestParseSize(t *testing.T) {
 	}
 }
 
-func TestSizesAreReadBack(t *testing.T) {
+func TestFormatSizeRoundTrip(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 512: "512", 1536: "1536", 100 << 20: "100M", 6 << 40: "6T", 2048 << 40: "2048T"} {
 		got := FormatSize(n)
 		if back, err := ParseSize(got); got != want || err != nil || back != n {
-			t.Errorf("%d is written %q and read back as %d, %v; want %q", n, got, back, err, want)
+			t.Errorf("%d is formatted as %q, want %q, and parsed as %d, %v", n, got, want, back, err)
 		}
 	}
 }

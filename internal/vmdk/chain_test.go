@@ -12,33 +12,33 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// snapshot is a chain: a flat base of 5000 sectors of x, and miniCOWD on it.
-func snapshot() memory {
-	return memory{
-		"base.vmdk":        text(7, NoParent, "", `RW 5000 VMFS "base-flat.vmdk"`),
+// snapshot returns the files of a chain: a flat base of 5000 sectors of x, and miniCOWD as its child.
+func snapshot() memFiles {
+	return memFiles{
+		"base.vmdk":        descriptorText(7, NoParent, "", `RW 5000 VMFS "base-flat.vmdk"`),
 		"base-flat.vmdk":   bytes.Repeat([]byte{'x'}, 5000*disk.SectorSize),
-		"child.vmdk":       text(8, 7, "base.vmdk", `RW 5000 VMFSSPARSE "child-delta.vmdk"`),
+		"child.vmdk":       descriptorText(8, 7, "base.vmdk", `RW 5000 VMFSSPARSE "child-delta.vmdk"`),
 		"child-delta.vmdk": miniCOWD(),
 	}
 }
 
-// snapshotContent is what its child holds.
+// snapshotContent returns the content of child.vmdk of snapshot.
 func snapshotContent() []byte {
 	b := bytes.Repeat([]byte{'x'}, 5000*disk.SectorSize)
-	fill(b[:disk.SectorSize], 'a')
+	fillBytes(b[:disk.SectorSize], 'a')
 	clear(b[disk.SectorSize : 2*disk.SectorSize])
-	fill(b[4999*disk.SectorSize:], 'b')
+	fillBytes(b[4999*disk.SectorSize:], 'b')
 	return b
 }
 
-// change returns the files of m with some replaced.
-func change(m, by memory) memory {
+// withFiles returns a copy of m with the files of by added or replaced.
+func withFiles(m, by memFiles) memFiles {
 	out := maps.Clone(m)
 	maps.Copy(out, by)
 	return out
 }
 
-func TestChainFallsThroughWhatIsAbsent(t *testing.T) {
+func TestAbsentGrainsAreReadFromTheParent(t *testing.T) {
 	got, d := readAll(t, snapshot(), "child.vmdk")
 	if !bytes.Equal(got, snapshotContent()) {
 		t.Error("content differs")
@@ -57,25 +57,25 @@ func TestChainFallsThroughWhatIsAbsent(t *testing.T) {
 
 func TestDiskExtendedAfterASnapshot(t *testing.T) {
 	m := snapshot()
-	m["base.vmdk"] = text(7, NoParent, "", `RW 3000 VMFS "base-flat.vmdk"`)
+	m["base.vmdk"] = descriptorText(7, NoParent, "", `RW 3000 VMFS "base-flat.vmdk"`)
 	want := snapshotContent()
 	clear(want[3000*disk.SectorSize : 4999*disk.SectorSize])
 	if got, _ := readAll(t, m, "child.vmdk"); !bytes.Equal(got, want) {
-		t.Error("behind the parent's end: content differs")
+		t.Error("content differs past the end of the parent")
 	}
 }
 
-// What a grandparent has behind its child's end was cut off then: it must not come back.
-func TestGrandparentIsHiddenBehindItsChildsEnd(t *testing.T) {
+// The child truncated the disk. Data of the grandparent past the end of that child stays hidden.
+func TestDataPastTruncatedParentIsHidden(t *testing.T) {
 	m := snapshot()
 	small := make([]byte, 37*disk.SectorSize)
 	copy(small, miniCOWD())
-	put(small, 12, uint32(4096))
-	put(small, 5*disk.SectorSize, uint32(0), uint32(0))
-	put(small, 4*disk.SectorSize, uint32(5), uint32(0))
-	m["small.vmdk"] = text(9, 7, "base.vmdk", `RW 4096 VMFSSPARSE "small-delta.vmdk"`)
+	putUints(small, 12, uint32(4096))
+	putUints(small, 5*disk.SectorSize, uint32(0), uint32(0))
+	putUints(small, 4*disk.SectorSize, uint32(5), uint32(0))
+	m["small.vmdk"] = descriptorText(9, 7, "base.vmdk", `RW 4096 VMFSSPARSE "small-delta.vmdk"`)
 	m["small-delta.vmdk"] = small
-	m["child.vmdk"] = text(8, 9, "small.vmdk", `RW 5000 VMFSSPARSE "child-delta.vmdk"`)
+	m["child.vmdk"] = descriptorText(8, 9, "small.vmdk", `RW 5000 VMFSSPARSE "child-delta.vmdk"`)
 	want := snapshotContent()
 	clear(want[4096*disk.SectorSize : 4999*disk.SectorSize])
 	if got, _ := readAll(t, m, "child.vmdk"); !bytes.Equal(got, want) {
@@ -85,7 +85,7 @@ func TestGrandparentIsHiddenBehindItsChildsEnd(t *testing.T) {
 
 func TestExtentSmallerOrLargerThanItsLine(t *testing.T) {
 	for line, size := range map[string]int{`RW 4000 VMFSSPARSE "child-delta.vmdk"`: 4000, `RW 6000 VMFSSPARSE "child-delta.vmdk"`: 6000} {
-		m := change(snapshot(), memory{"child.vmdk": text(8, 7, "base.vmdk", line)})
+		m := withFiles(snapshot(), memFiles{"child.vmdk": descriptorText(8, 7, "base.vmdk", line)})
 		want := append(snapshotContent(), make([]byte, 1000*disk.SectorSize)...)[:size*disk.SectorSize]
 		got, d := readAll(t, m, "child.vmdk")
 		if !bytes.Equal(got, want) {
@@ -97,30 +97,30 @@ func TestExtentSmallerOrLargerThanItsLine(t *testing.T) {
 	}
 }
 
-func TestParentsThatAreRefused(t *testing.T) {
+func TestRefusedParents(t *testing.T) {
 	extent := `RW 5000 VMFSSPARSE "child-delta.vmdk"`
 	for name, c := range map[string]struct {
-		change memory
+		change memFiles
 		kind   fault.Kind
 		want   string
 	}{
-		"other CID":      {memory{"child.vmdk": text(8, 6, "base.vmdk", extent)}, fault.Conflict, "CID 00000007"},
-		"itself":         {memory{"child.vmdk": text(8, 8, "child.vmdk", extent)}, fault.Corrupt, "comes back"},
-		"not named":      {memory{"child.vmdk": text(8, 7, "", extent)}, fault.Corrupt, "does not name it"},
-		"not there":      {memory{"child.vmdk": text(8, 7, "gone.vmdk", extent)}, fault.NotFound, "gone.vmdk"},
-		"above":          {memory{"child.vmdk": text(8, 7, "../base.vmdk", extent)}, fault.Corrupt, "folder"},
-		"object":         {memory{"child.vmdk": text(8, 7, "vsan://52d1", extent)}, fault.Unsupported, "object"},
-		"absolute":       {memory{"child.vmdk": text(8, 7, "/etc/passwd", extent)}, fault.Corrupt, "absolute"},
-		"out of a store": {memory{"child.vmdk": text(8, 7, "/vmfs/volumes/../../etc/passwd", extent)}, fault.Corrupt, "folder"},
-		"data file":      {memory{"child.vmdk": text(8, 7, "base-flat.vmdk", extent)}, fault.Corrupt, "neither a descriptor"},
-		"flat too short": {memory{"base.vmdk": text(7, NoParent, "", `RW 5001 VMFS "base-flat.vmdk"`)}, fault.Corrupt, "descriptor uses"},
-		"RDM base":       {memory{"base.vmdk": text(7, NoParent, "", `RW 5000 VMFSRDM "base-rdm.vmdk"`)}, fault.Unsupported, "LUN"},
-		"vSAN base":      {memory{"base.vmdk": text(7, NoParent, "", `RW 5000 VMFS "vsan://1"`)}, fault.Unsupported, "vsan"},
-		"no sparse file": {memory{"child-delta.vmdk": []byte("hello")}, fault.Corrupt, "none of their signatures"},
+		"other CID":      {memFiles{"child.vmdk": descriptorText(8, 6, "base.vmdk", extent)}, fault.Conflict, "CID 00000007"},
+		"itself":         {memFiles{"child.vmdk": descriptorText(8, 8, "child.vmdk", extent)}, fault.Corrupt, "comes back"},
+		"not named":      {memFiles{"child.vmdk": descriptorText(8, 7, "", extent)}, fault.Corrupt, "does not name it"},
+		"missing":        {memFiles{"child.vmdk": descriptorText(8, 7, "gone.vmdk", extent)}, fault.NotFound, "gone.vmdk"},
+		"parent folder":  {memFiles{"child.vmdk": descriptorText(8, 7, "../base.vmdk", extent)}, fault.Corrupt, "folder"},
+		"object":         {memFiles{"child.vmdk": descriptorText(8, 7, "vsan://52d1", extent)}, fault.Unsupported, "object"},
+		"absolute":       {memFiles{"child.vmdk": descriptorText(8, 7, "/etc/passwd", extent)}, fault.Corrupt, "absolute"},
+		"outside store":  {memFiles{"child.vmdk": descriptorText(8, 7, "/vmfs/volumes/../../etc/passwd", extent)}, fault.Corrupt, "folder"},
+		"data file":      {memFiles{"child.vmdk": descriptorText(8, 7, "base-flat.vmdk", extent)}, fault.Corrupt, "neither a descriptor"},
+		"flat too short": {memFiles{"base.vmdk": descriptorText(7, NoParent, "", `RW 5001 VMFS "base-flat.vmdk"`)}, fault.Corrupt, "descriptor uses"},
+		"RDM base":       {memFiles{"base.vmdk": descriptorText(7, NoParent, "", `RW 5000 VMFSRDM "base-rdm.vmdk"`)}, fault.Unsupported, "LUN"},
+		"vSAN base":      {memFiles{"base.vmdk": descriptorText(7, NoParent, "", `RW 5000 VMFS "vsan://1"`)}, fault.Unsupported, "vsan"},
+		"not sparse":     {memFiles{"child-delta.vmdk": []byte("hello")}, fault.Corrupt, "none of their signatures"},
 	} {
-		m := change(snapshot(), c.change)
+		m := withFiles(snapshot(), c.change)
 		if len(m["base-flat.vmdk"]) < MaxDescriptor {
-			t.Fatal("the flat file could be a descriptor")
+			t.Fatal("the flat file is small enough for a descriptor")
 		}
 		err := openRead(t, m, "child.vmdk")
 		if err == nil || fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.want) || fault.HintOf(err) == "" {
@@ -130,7 +130,7 @@ func TestParentsThatAreRefused(t *testing.T) {
 }
 
 func TestIgnoreCIDReadsWithAWarning(t *testing.T) {
-	m := change(snapshot(), memory{"base.vmdk": text(99, NoParent, "", `RW 5000 VMFS "base-flat.vmdk"`)})
+	m := withFiles(snapshot(), memFiles{"base.vmdk": descriptorText(99, NoParent, "", `RW 5000 VMFS "base-flat.vmdk"`)})
 	d, err := Open(t.Context(), m, "child.vmdk", Options{IgnoreCID: true})
 	if err != nil {
 		t.Fatal(err)
@@ -141,11 +141,11 @@ func TestIgnoreCIDReadsWithAWarning(t *testing.T) {
 	}
 }
 
-func TestChainsHaveABound(t *testing.T) {
+func TestChainDepthIsLimited(t *testing.T) {
 	for depth, ok := range map[int]bool{maxDepth: true, maxDepth + 1: false} {
-		m := memory{"0": text(0, NoParent, "", `RW 1 ZERO`)}
+		m := memFiles{"0": descriptorText(0, NoParent, "", `RW 1 ZERO`)}
 		for i := 1; i < depth; i++ {
-			m[fmt.Sprint(i)] = text(CID(i), CID(i-1), fmt.Sprint(i-1), `RW 5000 VMFSSPARSE "d"`)
+			m[fmt.Sprint(i)] = descriptorText(CID(i), CID(i-1), fmt.Sprint(i-1), `RW 5000 VMFSSPARSE "d"`)
 		}
 		m["d"] = miniCOWD()
 		err := openRead(t, m, fmt.Sprint(depth-1))
@@ -157,11 +157,11 @@ func TestChainsHaveABound(t *testing.T) {
 
 func TestParentOfAnotherDatastore(t *testing.T) {
 	extent := `RW 5000 VMFSSPARSE "child-delta.vmdk"`
-	linked := text(8, 7, "/vmfs/volumes/ds/gold/base.vmdk", extent)
+	linked := descriptorText(8, 7, "/vmfs/volumes/ds/gold/base.vmdk", extent)
 	s := snapshot()
-	for name, m := range map[string]memory{
-		"where it was": {"/vmfs/volumes/ds/gold/base.vmdk": s["base.vmdk"], "/vmfs/volumes/ds/gold/base-flat.vmdk": s["base-flat.vmdk"]},
-		"beside":       {"vm/base.vmdk": s["base.vmdk"], "vm/base-flat.vmdk": s["base-flat.vmdk"]},
+	for name, m := range map[string]memFiles{
+		"original path": {"/vmfs/volumes/ds/gold/base.vmdk": s["base.vmdk"], "/vmfs/volumes/ds/gold/base-flat.vmdk": s["base-flat.vmdk"]},
+		"same folder":   {"vm/base.vmdk": s["base.vmdk"], "vm/base-flat.vmdk": s["base-flat.vmdk"]},
 	} {
 		m["vm/child.vmdk"], m["vm/child-delta.vmdk"] = linked, s["child-delta.vmdk"]
 		if got, _ := readAll(t, m, "vm/child.vmdk"); !bytes.Equal(got, snapshotContent()) {
@@ -170,10 +170,10 @@ func TestParentOfAnotherDatastore(t *testing.T) {
 	}
 }
 
-func TestGrandparentBesideAParentThatWasMoved(t *testing.T) {
+func TestGrandparentOfMovedParentIsFound(t *testing.T) {
 	s := snapshot()
-	m := memory{
-		"vm/top.vmdk": text(9, 8, "/vmfs/volumes/ds/x/child.vmdk", `RW 5000 ZERO`), "vm/child.vmdk": text(8, 7, "/vmfs/volumes/ds/y/base.vmdk", `RW 5000 VMFSSPARSE "child-delta.vmdk"`),
+	m := memFiles{
+		"vm/top.vmdk": descriptorText(9, 8, "/vmfs/volumes/ds/x/child.vmdk", `RW 5000 ZERO`), "vm/child.vmdk": descriptorText(8, 7, "/vmfs/volumes/ds/y/base.vmdk", `RW 5000 VMFSSPARSE "child-delta.vmdk"`),
 		"vm/child-delta.vmdk": s["child-delta.vmdk"], "vm/base.vmdk": s["base.vmdk"], "vm/base-flat.vmdk": s["base-flat.vmdk"],
 	}
 	_, d := readAll(t, m, "vm/top.vmdk")
@@ -184,7 +184,7 @@ func TestGrandparentBesideAParentThatWasMoved(t *testing.T) {
 
 func TestParentWithoutADescriptorCannotBeChecked(t *testing.T) {
 	m := snapshot()
-	m["child.vmdk"] = text(8, 7, "bare", `RW 63 ZERO`)
+	m["child.vmdk"] = descriptorText(8, 7, "bare", `RW 63 ZERO`)
 	m["bare"] = setNewlines(miniSparse(7))
 	_, d := readAll(t, m, "child.vmdk")
 	if w := d.Warnings(); len(w) != 2 || !strings.Contains(strings.Join(w, ";"), "cannot check that it is the parent of") {
@@ -194,19 +194,19 @@ func TestParentWithoutADescriptorCannotBeChecked(t *testing.T) {
 
 func TestRenamedFileWithItsDescriptorInside(t *testing.T) {
 	b := setNewlines(miniSparse(7))
-	descriptor := text(1, NoParent, "", `RW 63 SPARSE "old name.vmdk"`)
-	put(b, 28, uint64(len(b)/disk.SectorSize), uint64(2))
+	descriptor := descriptorText(1, NoParent, "", `RW 63 SPARSE "old name.vmdk"`)
+	putUints(b, 28, uint64(len(b)/disk.SectorSize), uint64(2))
 	b = append(b, append(descriptor, 0)...)
 	b = append(b, bytes.Repeat([]byte("left over\x01"), 100)...)
-	got, d := readAll(t, memory{"new.vmdk": b}, "new.vmdk")
+	got, d := readAll(t, memFiles{"new.vmdk": b}, "new.vmdk")
 	if !bytes.Equal(got, miniContent()) || len(d.Warnings()) != 0 || d.Layers()[0].CID != 1 {
 		t.Errorf("warnings %q, layers %+v", d.Warnings(), d.Layers())
 	}
 }
 
-func TestReadsAnywhereInAChainOfPieces(t *testing.T) {
+func TestRandomReadsInChainOfPieces(t *testing.T) {
 	m := snapshot()
-	m["child.vmdk"] = text(8, 7, "base.vmdk", `RW 63 SPARSE "s"`, `RW 1 ZERO`, `RW 4936 VMFSSPARSE "child-delta.vmdk"`)
+	m["child.vmdk"] = descriptorText(8, 7, "base.vmdk", `RW 63 SPARSE "s"`, `RW 1 ZERO`, `RW 4936 VMFSSPARSE "child-delta.vmdk"`)
 	m["s"] = setNewlines(miniSparse(7))
 	whole, d := readAll(t, m, "child.vmdk")
 	rnd := rand.New(rand.NewPCG(1, 1))
@@ -214,10 +214,10 @@ func TestReadsAnywhereInAChainOfPieces(t *testing.T) {
 		off := rnd.Int64N(d.Size())
 		p := make([]byte, 1+rnd.Int64N(min(d.Size()-off, 70000)))
 		if err := d.ReadAt(t.Context(), p, off); err != nil || !bytes.Equal(p, whole[off:off+int64(len(p))]) {
-			t.Fatalf("%d bytes at %d differ, %v", len(p), off, err)
+			t.Fatalf("%d bytes at %d differ, error %v", len(p), off, err)
 		}
 	}
 	if whole[63*512] != 0 || whole[64*512] != 'a' || whole[0] != 'b' || whole[miniGrain] != 'x' {
-		t.Error("the pieces are not where they belong")
+		t.Error("the pieces are at the wrong offsets")
 	}
 }

@@ -19,13 +19,13 @@ import (
 
 var updateCodePages = flag.Bool("update", false, "write codepages.deflate from the tables of golang.org/x/text")
 
-// reference has the code pages of golang.org/x/text.
-var reference = [codePages]encoding.Encoding{
+// referencePages holds the code pages of golang.org/x/text.
+var referencePages = [codePages]encoding.Encoding{
 	gb18030: simplifiedchinese.GB18030, big5: traditionalchinese.Big5, shiftJIS: japanese.ShiftJIS, eucKR: korean.EUCKR,
 }
 
-// firstOf returns the first character that the reference decodes, and its number of bytes.
-func firstOf(t *testing.T, e encoding.Encoding, text []byte) (string, int) {
+// decodeFirst returns the first character that the reference decodes, and its number of bytes.
+func decodeFirst(t *testing.T, e encoding.Encoding, text []byte) (string, int) {
 	t.Helper()
 	for room := 1; room <= 8; room++ {
 		dst := make([]byte, room)
@@ -41,10 +41,10 @@ func firstOf(t *testing.T, e encoding.Encoding, text []byte) (string, int) {
 func packTables(t *testing.T) []byte {
 	t.Helper()
 	var tables []byte
-	for _, e := range reference {
+	for _, e := range referencePages {
 		planes := make([]byte, tableSize)
 		for i := range tablePairs {
-			text, size := firstOf(t, e, []byte{byte(0x80 + i>>8), byte(i), 0, 0})
+			text, size := decodeFirst(t, e, []byte{byte(0x80 + i>>8), byte(i), 0, 0})
 			entry, length := utf8.DecodeRuneInString(text)
 			if length < len(text) {
 				entry = firstCombos + rune(slices.Index(big5Combos, text))
@@ -58,7 +58,7 @@ func packTables(t *testing.T) []byte {
 	}
 	fours := make([]byte, 2*tableFours)
 	for n := range tableFours {
-		text, _ := firstOf(t, reference[gb18030], fourOf(n))
+		text, _ := decodeFirst(t, referencePages[gb18030], fourBytes(n))
 		r, _ := utf8.DecodeRuneInString(text)
 		fours[n], fours[tableFours+n] = byte(r), byte(r>>8)
 	}
@@ -76,12 +76,12 @@ func packTables(t *testing.T) []byte {
 	return packed.Bytes()
 }
 
-// fourOf returns the four bytes of a number in GB18030.
-func fourOf(n int) []byte {
+// fourBytes returns the four-byte code n of GB18030.
+func fourBytes(n int) []byte {
 	return []byte{byte(n/12600 + 0x81), byte(n/1260%10 + 0x30), byte(n/10%126 + 0x81), byte(n%10 + 0x30)}
 }
 
-// Each code page decodes as golang.org/x/text does: every byte, every pair, every number of four bytes, and
+// Each code page decodes like golang.org/x/text: every byte, every pair, a sample of the four-byte codes, and
 // random text.
 func TestCodePagesMatchTheirReference(t *testing.T) {
 	if *updateCodePages {
@@ -91,7 +91,7 @@ func TestCodePagesMatchTheirReference(t *testing.T) {
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	for p, e := range reference {
+	for p, e := range referencePages {
 		var all [][]byte
 		for a := range 256 {
 			all = append(all, []byte{byte(a)})
@@ -101,7 +101,7 @@ func TestCodePagesMatchTheirReference(t *testing.T) {
 		}
 		if codePage(p) == gb18030 {
 			for n := 0; n < 126*12600; n += 1 + n/(2*tableFours)*97 {
-				all = append(all, fourOf(n))
+				all = append(all, fourBytes(n))
 			}
 		}
 		for range 2000 {
@@ -114,7 +114,7 @@ func TestCodePagesMatchTheirReference(t *testing.T) {
 		for _, text := range all {
 			want, err := e.NewDecoder().Bytes(text)
 			if got := codePage(p).decodeAll(text); err != nil || !bytes.Equal(got, want) {
-				t.Fatalf("code page %d: %x is %q, want %q, %v", p, text, got, want, err)
+				t.Fatalf("code page %d: %x decodes as %q, want %q, error %v", p, text, got, want, err)
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// base is a descriptor without extents, for tests that add their own.
+// base is a descriptor without extents. Tests append extent lines to it.
 const base = "version=1\nCID=fffffffe\nparentCID=ffffffff\ncreateType=\"vmfs\"\n"
 
 func parseFile(t *testing.T, name string) *Descriptor {
@@ -28,7 +28,7 @@ func parseFile(t *testing.T, name string) *Descriptor {
 	return d
 }
 
-func TestDescriptorAsESXiWritesIt(t *testing.T) {
+func TestDescriptorOfESXi(t *testing.T) {
 	d := parseFile(t, "vmfs.vmdk")
 	if d.CID != 0xfffffffe || d.IsDelta() || d.CreateType != "vmfs" || d.Version != 1 {
 		t.Errorf("header: %+v", d)
@@ -83,11 +83,11 @@ func TestEmbeddedDescriptorWithCRLFAndPadding(t *testing.T) {
 func TestDeltaKeepsItsParent(t *testing.T) {
 	d := parseFile(t, "delta.vmdk")
 	if !d.IsDelta() || d.ParentCID != 0xfffffffe || d.ParentFile != "/vmfs/volumes/5f0c-11/web01/web01.vmdk" {
-		t.Errorf("%+v", d)
+		t.Errorf("descriptor %+v, want a delta of web01.vmdk", d)
 	}
 }
 
-func TestLenientText(t *testing.T) {
+func TestDescriptorVariantsAreAccepted(t *testing.T) {
 	for name, text := range map[string]string{
 		"keys in capitals":       "VERSION=1\nPARENTCID=FFFFFFFF\nrw 8 vmfs \"x-flat.vmdk\"\n",
 		"offset for VMFS":        base + `RW 8 VMFS "x-flat.vmdk" 0`,
@@ -100,7 +100,7 @@ func TestLenientText(t *testing.T) {
 		"byte order mark":        "\ufeff" + base + `RW 8 VMFS "x-flat.vmdk"`,
 		"absolute name":          base + `RW 8 VMFS "/vmfs/volumes/ds 1/web01/x-flat.vmdk"`,
 		"zeros with a file":      base + `RW 8 ZERO "../x" 5`,
-		"what was there before":  base + "RW 8 VMFS \"x-flat.vmdk\"\n\x00rsion = \"4\"\n\x00\x00",
+		"old text after a NUL":   base + "RW 8 VMFS \"x-flat.vmdk\"\n\x00rsion = \"4\"\n\x00\x00",
 		"colon in a name":        base + `RW 8 VMFS "web:01-flat.vmdk"`,
 	} {
 		d, err := ParseDescriptor([]byte(text))
@@ -137,7 +137,7 @@ func TestNamesInOtherEncodings(t *testing.T) {
 func TestRefusedDescriptors(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
-		want string // in the error
+		want string // part of the error
 	}{
 		"too large":          {strings.Repeat("#", MaxDescriptor+1), "more than"},
 		"binary":             {"KDMV\x01\x00\x00\x00\x03", "offset 4: this is not text"},
@@ -181,7 +181,7 @@ func TestRefusedDescriptors(t *testing.T) {
 	}
 }
 
-func TestDisksThatAreNotFlat(t *testing.T) {
+func TestNonFlatDisksAreDescribed(t *testing.T) {
 	ext := func(line string) string { return base + line }
 	for name, c := range map[string]struct{ text, want string }{
 		"delta":           {"parentCID=00000001\nparentFileNameHint=\"p.vmdk\"\nRW 8 VMFSSPARSE \"d\"", `delta on "p.vmdk"`},
@@ -214,14 +214,14 @@ func TestDisksThatAreNotFlat(t *testing.T) {
 	}
 }
 
-// checkFault demands a kind that a caller can act on, and a remedy.
+// checkFault requires the kind corrupt or unsupported, and a hint.
 func checkFault(t *testing.T, name string, err error) {
 	t.Helper()
 	if k := fault.KindOf(err); k != fault.Corrupt && k != fault.Unsupported {
 		t.Errorf("%s: kind %v", name, k)
 	}
 	if fault.HintOf(err) == "" {
-		t.Errorf("%s: no remedy in %v", name, err)
+		t.Errorf("%s: no hint in %v", name, err)
 	}
 }
 
@@ -248,8 +248,8 @@ func FuzzParseDescriptor(f *testing.F) {
 	})
 }
 
-// checkParsed states what holds for every descriptor that was accepted, in other words
-// than the parser's.
+// checkParsed checks the properties that hold for every accepted descriptor. It shares no code
+// with the parser.
 func checkParsed(t *testing.T, d *Descriptor) {
 	t.Helper()
 	for _, x := range d.Extents {
@@ -258,7 +258,7 @@ func checkParsed(t *testing.T, d *Descriptor) {
 		}
 		inDatastore, _ := strings.CutPrefix(x.File, "/vmfs/volumes/")
 		if !filepath.IsLocal(inDatastore) || !utf8.ValidString(x.File) || filepath.Clean(x.File) != x.File {
-			t.Errorf("file %q was let through", x.File)
+			t.Errorf("file name %q was accepted", x.File)
 		}
 	}
 	pieces, err := d.Flat()
@@ -269,11 +269,11 @@ func checkParsed(t *testing.T, d *Descriptor) {
 	var end int64
 	for _, p := range pieces {
 		if p.Off != end || p.Len <= 0 || p.Offset < 0 || p.Offset+p.Len < p.Offset {
-			t.Errorf("piece %+v after %d", p, end)
+			t.Errorf("piece %+v follows offset %d", p, end)
 		}
 		end = p.End()
 	}
 	if end != d.Size() {
-		t.Errorf("pieces end at %d of %d", end, d.Size())
+		t.Errorf("pieces end at %d, want the disk size %d", end, d.Size())
 	}
 }

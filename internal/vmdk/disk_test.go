@@ -1,9 +1,11 @@
 package vmdk
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -11,7 +13,7 @@ import (
 )
 
 func TestDiskConforms(t *testing.T) {
-	for name, build := range map[string]func(*testing.T, disk.Source) Files{"flat": flatOf, "COWD": cowdOf} {
+	for name, build := range map[string]func(*testing.T, disk.Source) Files{"flat": newFlatFiles, "COWD": newCOWDFiles} {
 		t.Run(name, func(t *testing.T) {
 			disktest.TestSource(t, func(t *testing.T, want disk.Source) disk.Source {
 				d, err := Open(t.Context(), build(t, want), "disk.vmdk", Options{})
@@ -24,8 +26,8 @@ func TestDiskConforms(t *testing.T) {
 	}
 }
 
-// flatOf makes a flat disk of two pieces of one file.
-func flatOf(t *testing.T, want disk.Source) Files {
+// newFlatFiles returns a flat disk of two pieces of one file.
+func newFlatFiles(t *testing.T, want disk.Source) Files {
 	t.Helper()
 	folder := t.TempDir()
 	writeFile(t, filepath.Join(folder, "disk-flat.vmdk"), want)
@@ -35,41 +37,64 @@ func flatOf(t *testing.T, want disk.Source) Files {
 	if cut < sectors {
 		lines = append(lines, fmt.Sprintf(`RW %d FLAT "disk-flat.vmdk" %d`, sectors-cut, cut))
 	}
-	if err := os.WriteFile(filepath.Join(folder, "disk.vmdk"), text(1, NoParent, "", lines...), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "disk.vmdk"), descriptorText(1, NoParent, "", lines...), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return Folder(folder)
 }
 
-// cowdOf makes a COWD file of the data of want, backwards.
-func cowdOf(t *testing.T, want disk.Source) Files {
+// newCOWDFiles returns a COWD file with the data of want. Its grains are in reverse order.
+func newCOWDFiles(t *testing.T, want disk.Source) Files {
 	t.Helper()
 	sectors := want.Size() / disk.SectorSize
 	tables := (sectors + 4095) / 4096
 	first := 4 + (tables*4+disk.SectorSize-1)/disk.SectorSize
 	b := make([]byte, (first+tables*32)*disk.SectorSize)
 	copy(b, "COWD")
-	put(b, 4, uint32(1), uint32(3), uint32(sectors), uint32(1), uint32(4), uint32(tables))
+	putUints(b, 4, uint32(1), uint32(3), uint32(sectors), uint32(1), uint32(4), uint32(tables))
 	for i := range tables {
-		put(b, int(4*disk.SectorSize+i*4), uint32(first+i*32))
+		putUints(b, int(4*disk.SectorSize+i*4), uint32(first+i*32))
 	}
 	for n := sectors - 1; n >= 0; n-- {
 		r := disk.Range{Off: n * disk.SectorSize, Len: disk.SectorSize}
 		if list, err := want.Extents(t.Context(), r); err != nil || list[0].Kind == disk.Zero {
 			continue
 		}
-		put(b, int(first*disk.SectorSize+n*4), uint32(len(b)/disk.SectorSize))
+		putUints(b, int(first*disk.SectorSize+n*4), uint32(len(b)/disk.SectorSize))
 		b = append(b, readRange(t, want, r)...)
 	}
-	return memory{"disk.vmdk": b}
+	return memFiles{"disk.vmdk": b}
 }
 
-// Holes of a flat file are known without reading it, and short holes are not told.
-func TestExtentsTellHoles(t *testing.T) {
+// unreadFiles are files whose flat files must not be read. Their Extents can be called.
+type unreadFiles struct {
+	Files
+	t *testing.T // test that a read fails
+}
+
+func (f unreadFiles) Open(ctx context.Context, name string) (disk.Source, error) {
+	src, err := f.Files.Open(ctx, name)
+	if err == nil && strings.HasSuffix(name, "-flat.vmdk") {
+		src = unreadSource{src, f.t}
+	}
+	return src, err
+}
+
+type unreadSource struct {
+	disk.Source
+	t *testing.T // test that a read fails
+}
+
+func (s unreadSource) ReadAt(ctx context.Context, p []byte, off int64) error {
+	s.t.Errorf("%d bytes at %d of the flat file were read", len(p), off)
+	return s.Source.ReadAt(ctx, p, off)
+}
+
+// Extents reports the holes of a flat file as zeros, and does not read the file.
+func TestExtentsReportHoles(t *testing.T) {
 	const size = 8 << 20
 	want := disk.NewSparsePattern(size, 0.5, 3)
-	files := flatOf(t, want)
-	d, err := Open(t.Context(), files, "disk.vmdk", Options{})
+	d, err := Open(t.Context(), unreadFiles{newFlatFiles(t, want), t}, "disk.vmdk", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,11 +111,11 @@ func TestExtentsTellHoles(t *testing.T) {
 		}
 	}
 	if zero != wantZero {
-		t.Errorf("%d bytes are called holes, %d are", zero, wantZero)
+		t.Errorf("got %d bytes of holes, want %d", zero, wantZero)
 	}
 }
 
-func TestShortHolesAreCalledData(t *testing.T) {
+func TestShortHolesAreReportedAsData(t *testing.T) {
 	l := extentList{off: 100}
 	for _, x := range []struct {
 		kind disk.Kind

@@ -12,8 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// tree makes files in a new folder; each holds its own name.
-func tree(t *testing.T, names ...string) string {
+// makeFiles creates files in a new folder. The content of each file is its name.
+func makeFiles(t *testing.T, names ...string) string {
 	t.Helper()
 	folder := t.TempDir()
 	for _, name := range names {
@@ -28,8 +28,8 @@ func tree(t *testing.T, names ...string) string {
 	return folder
 }
 
-// content returns what is in the file that Open finds.
-func content(t *testing.T, f Files, name string) string {
+// readContent returns the content of the file that Open finds.
+func readContent(t *testing.T, f Files, name string) string {
 	t.Helper()
 	src, err := f.Open(t.Context(), name)
 	if err != nil {
@@ -44,19 +44,19 @@ func content(t *testing.T, f Files, name string) string {
 }
 
 func TestFolderFindsFilesOfADatastore(t *testing.T) {
-	one := tree(t, "a.vmdk", "vm/a.vmdk", "ds/vm/a.vmdk", "b.vmdk")
-	two := tree(t, "vm/b.vmdk", "c.vmdk")
+	one := makeFiles(t, "a.vmdk", "vm/a.vmdk", "ds/vm/a.vmdk", "b.vmdk")
+	two := makeFiles(t, "vm/b.vmdk", "c.vmdk")
 	for _, c := range []struct{ name, want string }{
 		{"a.vmdk", "a.vmdk"},
 		{"vm/a.vmdk", "vm/a.vmdk"},
 		{"/vmfs/volumes/ds/vm/a.vmdk", "ds/vm/a.vmdk"},
 		{"/vmfs/volumes/other/vm/a.vmdk", "vm/a.vmdk"},
 		{"/vmfs/volumes/ds/x/a.vmdk", "a.vmdk"},
-		{"/vmfs/volumes/ds/vm/b.vmdk", "vm/b.vmdk"}, // the longer name, though in the second folder
+		{"/vmfs/volumes/ds/vm/b.vmdk", "vm/b.vmdk"}, // the longer path wins, although it is in the second folder
 		{"/vmfs/volumes/ds/vm/c.vmdk", "c.vmdk"},
 	} {
-		if got := content(t, Folder(one, two), c.name); got != c.want {
-			t.Errorf("%s: found %s", c.name, got)
+		if got := readContent(t, Folder(one, two), c.name); got != c.want {
+			t.Errorf("%s: found %s, want %s", c.name, got, c.want)
 		}
 	}
 	for _, name := range []string{"c.vmdk", "gone.vmdk", "/vmfs/volumes/ds/gone.vmdk"} {
@@ -66,9 +66,9 @@ func TestFolderFindsFilesOfADatastore(t *testing.T) {
 	}
 }
 
-func TestFolderOpensNothingOutside(t *testing.T) {
-	secret := tree(t, "secret")
-	folder := tree(t, "inside")
+func TestFolderRefusesFilesOutside(t *testing.T) {
+	secret := makeFiles(t, "secret")
+	folder := makeFiles(t, "inside")
 	for link, to := range map[string]string{"link": filepath.Join(secret, "secret"), "up": "../" + filepath.Base(secret) + "/secret"} {
 		if err := os.Symlink(to, filepath.Join(folder, link)); err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func TestFolderOpensNothingOutside(t *testing.T) {
 	for _, name := range []string{"link", "up", "../inside", "pipe", ".", filepath.Join(secret, "secret") + "/"} {
 		if src, err := Folder(folder).Open(t.Context(), name); err == nil {
 			src.Close()
-			t.Errorf("%s was opened", name)
+			t.Errorf("Open of %s succeeds, want an error", name)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func TestLocalFileConforms(t *testing.T) {
 	})
 }
 
-// writeFile writes the data of want into a new file; the rest are holes.
+// writeFile writes the data of want to a new file. The rest of the file is holes.
 func writeFile(t *testing.T, path string, want disk.Source) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -135,8 +135,8 @@ func readRange(t *testing.T, src disk.Source, r disk.Range) []byte {
 	return b
 }
 
-// A file that is cut short while it is mapped must not end the program.
-func TestMappedFileThatBecomesShorter(t *testing.T) {
+// Truncating a file while it is mapped causes an error and does not crash the program.
+func TestTruncatedMappedFileIsAnError(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "d")
 	if err := os.WriteFile(path, miniCOWD(), 0o644); err != nil {
@@ -148,7 +148,7 @@ func TestMappedFileThatBecomesShorter(t *testing.T) {
 	}
 	defer d.Close()
 	f := d.files[0]
-	if f.memory == nil { // not in the page cache, says this file system: map it all the same
+	if f.memory == nil { // the file system reports that it is not in the page cache: map it anyway
 		if f.memory, err = unix.Mmap(int(f.src.(*localFile).Fd()), 0, int(f.size()), unix.PROT_READ, unix.MAP_SHARED); err != nil {
 			t.Fatal(err)
 		}
@@ -162,9 +162,9 @@ func TestMappedFileThatBecomesShorter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := d.ReadAt(t.Context(), p, 0); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want a conflict with a hint", err)
 	}
 	if err := d.ReadAt(t.Context(), p, disk.SectorSize); err != nil {
-		t.Errorf("a grain of zeros after that: %v", err)
+		t.Errorf("reading a grain of zeros after the error: %v", err)
 	}
 }

@@ -11,47 +11,47 @@ import (
 )
 
 const (
-	// fuzzRuns is how many runs of a fuzzed disk are looked at, from each end.
-	fuzzRuns = 5000
+	// maxFuzzRuns is the number of runs of a fuzzed disk that are checked in each range.
+	maxFuzzRuns = 5000
 
-	// fuzzMemory is what opening and walking a hostile file may allocate beyond its own
-	// size: the tables of one pass over it.
-	fuzzMemory = 64 << 20
+	// maxFuzzAlloc limits the bytes that opening and reading a hostile file may allocate in addition
+	// to its size: the tables of one pass over it.
+	maxFuzzAlloc = 64 << 20
 
-	// fuzzSample is how much of a sample is a seed.
-	fuzzSample = 256 << 10
+	// maxSampleSeed is the number of bytes of a sample that become a seed.
+	maxSampleSeed = 256 << 10
 )
 
 func FuzzSparse(f *testing.F) {
 	whole := setNewlines(miniSparse(7))
 	f.Add(whole)
-	f.Add(with(whole, 2*512, uint32(1<<31)))
-	f.Add(with(whole, 12, uint64(1<<50)))
-	f.Add(with(whole, 20, uint64(1)))
-	f.Add(with(whole, 20, uint64(1<<19))) // the last grain reaches far behind the file
-	embedded := with(whole, 28, uint64(len(whole)/disk.SectorSize), uint64(1))
-	embedded = append(embedded, text(1, NoParent, "", `RW 63 SPARSE "x"`, `RW 5 ZERO`)...)
+	f.Add(patched(whole, 2*512, uint32(1<<31)))
+	f.Add(patched(whole, 12, uint64(1<<50)))
+	f.Add(patched(whole, 20, uint64(1)))
+	f.Add(patched(whole, 20, uint64(1<<19))) // the last grain extends far past the end of the file
+	embedded := patched(whole, 28, uint64(len(whole)/disk.SectorSize), uint64(1))
+	embedded = append(embedded, descriptorText(1, NoParent, "", `RW 63 SPARSE "x"`, `RW 5 ZERO`)...)
 	f.Add(append(embedded, make([]byte, disk.SectorSize)...))
 	fuzzDisk(f)
 }
 
 func FuzzCOWD(f *testing.F) {
 	f.Add(miniCOWD())
-	f.Add(with(miniCOWD(), 16, uint32(8)))
-	f.Add(with(miniCOWD(), 12, uint32(1<<32-1)))
+	f.Add(patched(miniCOWD(), 16, uint32(8)))
+	f.Add(patched(miniCOWD(), 12, uint32(1<<32-1)))
 	fuzzDisk(f)
 }
 
 func FuzzSESparse(f *testing.F) {
 	f.Add(miniSESparse())
-	f.Add(with(miniSESparse(), 16, uint64(1<<37)))
-	f.Add(with(miniSESparse(), 68*512+24, uint64(0x2fffffffffffffff)))
+	f.Add(patched(miniSESparse(), 16, uint64(1<<37)))
+	f.Add(patched(miniSESparse(), 68*512+24, uint64(0x2fffffffffffffff)))
 	fuzzDisk(f)
 }
 
-// fuzzDisk opens what it is given as a disk, with whatever its signature says it is.
+// fuzzDisk opens the fuzzed bytes as a disk. Their signature selects the format.
 func fuzzDisk(f *testing.F) {
-	for _, head := range vmdktest.SampleHeads(f, fuzzSample) {
+	for _, head := range vmdktest.SampleHeads(f, maxSampleSeed) {
 		f.Add(head)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -59,16 +59,16 @@ func fuzzDisk(f *testing.F) {
 		runtime.ReadMemStats(&before)
 		readHostile(t, b)
 		runtime.ReadMemStats(&after)
-		if n := after.TotalAlloc - before.TotalAlloc; n > fuzzMemory+uint64(len(b)) {
-			t.Errorf("a file of %d bytes made it allocate %d", len(b), n)
+		if n := after.TotalAlloc - before.TotalAlloc; n > maxFuzzAlloc+uint64(len(b)) {
+			t.Errorf("a file of %d bytes caused %d bytes of allocations", len(b), n)
 		}
 	})
 }
 
-// readHostile reads a disk that may be wrong in any way. Errors are right; what is not
-// refused must hold together.
+// readHostile reads a disk that may be damaged in any way. Errors are allowed. If the disk opens, its runs
+// and its content must be consistent.
 func readHostile(t *testing.T, b []byte) {
-	d, err := Open(t.Context(), memory{"x": b}, "x", Options{})
+	d, err := Open(t.Context(), memFiles{"x": b}, "x", Options{})
 	if err != nil {
 		checkHostile(t, "open", err)
 		return
@@ -90,29 +90,29 @@ func checkHostile(t *testing.T, doing string, err error) {
 	}
 }
 
-// checkRuns demands runs without gaps whose data begins in the file.
+// checkRuns requires runs without gaps whose data begins in the file.
 func checkRuns(t *testing.T, d *Disk, r disk.Range, size int64) {
 	t.Helper()
 	next, count := r.Off, 0
 	err := d.Runs(t.Context(), r, func(run Run) bool {
 		if run.Off != next || run.Len <= 0 || run.End() > r.End() {
-			t.Errorf("run %+v after %d", run, next)
+			t.Errorf("run %+v follows offset %d", run, next)
 		}
 		if run.Kind == Data && (run.At < 0 || run.At >= size) {
 			t.Errorf("run %+v in a file of %d bytes", run, size)
 		}
 		next = run.End()
 		count++
-		return count < fuzzRuns && !t.Failed()
+		return count < maxFuzzRuns && !t.Failed()
 	})
 	if err != nil {
 		checkHostile(t, "walk", err)
-	} else if next != r.End() && count < fuzzRuns && !t.Failed() {
-		t.Errorf("runs end at %d of %v", next, r)
+	} else if next != r.End() && count < maxFuzzRuns && !t.Failed() {
+		t.Errorf("runs end at %d, want the end of %v", next, r)
 	}
 }
 
-// checkContent compares what is read with what the runs say should be.
+// checkContent compares the bytes that ReadAt returns with the runs.
 func checkContent(t *testing.T, d *Disk, file []byte, r disk.Range) {
 	t.Helper()
 	got := make([]byte, r.Len)
@@ -130,6 +130,6 @@ func checkContent(t *testing.T, d *Disk, file []byte, r disk.Range) {
 		return true
 	})
 	if err != nil || !packed && !bytes.Equal(got, want) {
-		t.Errorf("%v does not read as its runs say, %v", r, err)
+		t.Errorf("content of %v differs from its runs, error %v", r, err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// A cursor is used on after an error: the next read may be of a place that is whole.
-func TestCursorGoesOnAfterADamagedTable(t *testing.T) {
+// A cursor stays usable after an error: the next read may be of an intact table.
+func TestCursorContinuesAfterADamagedTable(t *testing.T) {
 	damaged := errors.New("damaged")
 	m := &grainMap{
 		file: newFile("x", 0, bytesSource{}), cache: &tableCache{}, bytes: 2000 * 512, grain: 512, entries: 1, tables: 2000,
@@ -27,7 +27,7 @@ func TestCursorGoesOnAfterADamagedTable(t *testing.T) {
 	for _, n := range []int64{100, 1500, 100, 1500, 1499, 1501, 1500, 1995} {
 		run, err := at(n)
 		if bad := n == 1500; bad != errors.Is(err, damaged) || !bad && (run.Kind != Absent || run.Off != n*512 || run.Len < 512) {
-			t.Errorf("table %d: run %+v, %v", n, run, err)
+			t.Errorf("table %d: run %+v, error %v", n, run, err)
 		}
 	}
 }

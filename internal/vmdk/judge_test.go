@@ -13,16 +13,16 @@ import (
 	"github.com/decamp/decamp/internal/vmdk/vmdktest"
 )
 
-// requires skips a test whose judge is not installed. scripts/setup.sh installs it.
-func requires(t *testing.T, program string) {
+// requireProgram skips the test if the program is not installed. scripts/setup.sh installs it.
+func requireProgram(t *testing.T, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
 		t.Skipf("%s is not installed", program)
 	}
 }
 
-// write makes the files of a chain.
-func write(t *testing.T, c vmdktest.Chain) *vmdktest.Disk {
+// writeChain writes the files of a chain.
+func writeChain(t *testing.T, c vmdktest.Chain) *vmdktest.Disk {
 	t.Helper()
 	d, err := c.Write(t.TempDir())
 	if err != nil {
@@ -31,8 +31,8 @@ func write(t *testing.T, c vmdktest.Chain) *vmdktest.Disk {
 	return d
 }
 
-// open opens a file of a folder as a disk.
-func open(t *testing.T, folder, name string) *vmdk.Disk {
+// openDisk opens a file in a folder as a disk.
+func openDisk(t *testing.T, folder, name string) *vmdk.Disk {
 	t.Helper()
 	d, err := vmdk.Open(t.Context(), vmdk.Folder(folder), name, vmdk.Options{})
 	if err != nil {
@@ -46,21 +46,21 @@ func open(t *testing.T, folder, name string) *vmdk.Disk {
 	return d
 }
 
-// Each recipe must read as its overlay: as a whole, by its extents, in ranges, and in one pass if it is a
-// stream. Package vmdktest compares the overlay with what qemu-img reads.
-func TestRecipesReadAsTheOverlay(t *testing.T) {
+// Each recipe reads as its overlay: as a whole, by its extents, in ranges, and in one pass if it is a
+// stream. The tests of package vmdktest compare the overlay with the output of qemu-img.
+func TestRecipesMatchOverlay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	for _, r := range vmdktest.Recipes() {
 		t.Run(r.Name, func(t *testing.T) {
 			t.Parallel()
-			d := write(t, r.Chain)
-			src := open(t, d.Folder, d.Name)
+			d := writeChain(t, r.Chain)
+			src := openDisk(t, d.Folder, d.Name)
 			if err := d.Want.Compare(t.Context(), src); err != nil {
 				t.Error(err)
 			}
-			if err := zerosAreZeros(t.Context(), src, d.Want); err != nil {
+			if err := compareExtents(t.Context(), src, d.Want); err != nil {
 				t.Error(err)
 			}
 			readAtAnyOffset(t, src, d.Want)
@@ -78,24 +78,24 @@ func readAtAnyOffset(t *testing.T, src disk.Source, want *vmdktest.Overlay) {
 		off := (i*7919*disk.SectorSize + i*131) % src.Size()
 		n := min(1+(i*i*977)%(300<<10), src.Size()-off)
 		at := disk.Range{Off: off, Len: n}
-		if string(reads(t, src, at)) != string(reads(t, want, at)) {
-			t.Fatalf("%v reads wrong", at)
+		if string(readRange(t, src, at)) != string(readRange(t, want, at)) {
+			t.Fatalf("content of %v differs", at)
 		}
 	}
 }
 
-// zerosAreZeros lets disk.Check compare what src calls zero and what it reads; it fails
-// also if a byte is described twice or not at all.
-func zerosAreZeros(ctx context.Context, src disk.Source, want *vmdktest.Overlay) error {
+// compareExtents compares the extents of src and their content with want. It also fails if extents overlap or
+// leave a gap.
+func compareExtents(ctx context.Context, src disk.Source, want *vmdktest.Overlay) error {
 	check := disk.NewCheck(want)
-	const step = 3<<20 + disk.SectorSize // windows that end inside of grains
+	const step = 3<<20 + disk.SectorSize // not a multiple of the grain size: windows end within grains
 	for off := int64(0); off < src.Size(); off += step {
 		extents, err := src.Extents(ctx, disk.Range{Off: off, Len: min(step, src.Size()-off)})
 		if err != nil {
 			return err
 		}
 		for _, e := range extents {
-			if err := cover(ctx, check, src, e); err != nil {
+			if err := checkExtent(ctx, check, src, e); err != nil {
 				return err
 			}
 		}
@@ -103,7 +103,7 @@ func zerosAreZeros(ctx context.Context, src disk.Source, want *vmdktest.Overlay)
 	return check.Finish(ctx)
 }
 
-func cover(ctx context.Context, check *disk.Check, src disk.Source, e disk.Extent) error {
+func checkExtent(ctx context.Context, check *disk.Check, src disk.Source, e disk.Extent) error {
 	if e.Kind == disk.Zero {
 		return check.Zero(ctx, e.Range)
 	}
@@ -114,9 +114,9 @@ func cover(ctx context.Context, check *disk.Check, src disk.Source, e disk.Exten
 	return check.WriteAt(ctx, buf, e.Off)
 }
 
-// Files that qemu-img wrote from known content: another writer than ours.
-func TestReadsWhatQEMUWrites(t *testing.T) {
-	requires(t, "qemu-img")
+// qemu-img writes these files from known content.
+func TestReadsDisksOfQEMU(t *testing.T) {
+	requireProgram(t, "qemu-img")
 	for _, sectors := range []int64{vmdktest.Odd, 2 * 65536} {
 		for _, options := range []string{
 			"subformat=monolithicSparse", "subformat=monolithicSparse,zeroed_grain=on", "subformat=monolithicSparse,compat6",
@@ -124,21 +124,21 @@ func TestReadsWhatQEMUWrites(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s of %d sectors", options, sectors), func(t *testing.T) {
 				t.Parallel()
-				d := write(t, vmdktest.Chain{Seed: 7, Layers: []vmdktest.Layer{{Sectors: sectors, Data: 0.4, Run: 3}}})
+				d := writeChain(t, vmdktest.Chain{Seed: 7, Layers: []vmdktest.Layer{{Sectors: sectors, Data: 0.4, Run: 3}}})
 				out := filepath.Join(t.TempDir(), "q.vmdk")
 				cmd := exec.Command("qemu-img", "convert", "-f", "raw", "-O", "vmdk", "-o", options, filepath.Join(d.Folder, "disk-flat.vmdk"), out)
-				if words, err := cmd.CombinedOutput(); err != nil {
-					t.Fatalf("qemu-img: %v: %s", err, words)
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("qemu-img: %v: %s", err, out)
 				}
-				src := open(t, filepath.Dir(out), filepath.Base(out))
+				src := openDisk(t, filepath.Dir(out), filepath.Base(out))
 				if err := d.Want.Compare(t.Context(), src); err != nil {
 					t.Error(err)
 				}
-				if err := zerosAreZeros(t.Context(), src, d.Want); err != nil {
+				if err := compareExtents(t.Context(), src, d.Want); err != nil {
 					t.Error(err)
 				}
 				if strings.HasSuffix(options, "streamOptimized") {
-					if err := receive(t.Context(), out, -1, d.Want); err != nil {
+					if err := receivePrefix(t.Context(), out, -1, d.Want); err != nil {
 						t.Errorf("in one pass: %v", err)
 					}
 				}
@@ -147,10 +147,10 @@ func TestReadsWhatQEMUWrites(t *testing.T) {
 	}
 }
 
-// A chain whose top qemu-img made: a delta of Workstation's kind.
-func TestReadsADeltaThatQEMUWrites(t *testing.T) {
-	requires(t, "qemu-img")
-	d := write(t, vmdktest.Chain{Seed: 8, Layers: []vmdktest.Layer{{Format: vmdktest.Sparse, Sectors: vmdktest.Odd, Data: 0.5, Run: 3}}})
+// qemu-img creates the top layer: a delta in the format of VMware Workstation.
+func TestReadsADeltaOfQEMU(t *testing.T) {
+	requireProgram(t, "qemu-img")
+	d := writeChain(t, vmdktest.Chain{Seed: 8, Layers: []vmdktest.Layer{{Format: vmdktest.Sparse, Sectors: vmdktest.Odd, Data: 0.5, Run: 3}}})
 	top := filepath.Join(d.Folder, "top.vmdk")
 	for _, args := range [][]string{
 		{"qemu-img", "create", "-q", "-f", "vmdk", "-b", d.Name, "-F", "vmdk", top},
@@ -158,8 +158,8 @@ func TestReadsADeltaThatQEMUWrites(t *testing.T) {
 	} {
 		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Dir = d.Folder
-		if words, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v: %s", args, err, words)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", args, err, out)
 		}
 	}
 	raw, err := vmdktest.QEMU(t.Context(), top, filepath.Join(d.Folder, "raw"))
@@ -167,12 +167,12 @@ func TestReadsADeltaThatQEMUWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer raw.Close()
-	src := open(t, d.Folder, "top.vmdk")
+	src := openDisk(t, d.Folder, "top.vmdk")
 	whole := disk.Range{Len: raw.Size()}
-	if src.Size() != raw.Size() || string(reads(t, src, whole)) != string(reads(t, raw, whole)) {
-		t.Errorf("%d bytes differ from the %d that qemu-img reads", src.Size(), raw.Size())
+	if src.Size() != raw.Size() || string(readRange(t, src, whole)) != string(readRange(t, raw, whole)) {
+		t.Errorf("content of %d bytes differs from the %d bytes that qemu-img reads", src.Size(), raw.Size())
 	}
-	if got := reads(t, src, disk.Range{Off: 70 << 10, Len: 2}); got[0] != 0xCD || got[1] != 0xCD {
-		t.Errorf("what was written to the delta reads as %x", got)
+	if got := readRange(t, src, disk.Range{Off: 70 << 10, Len: 2}); got[0] != 0xCD || got[1] != 0xCD {
+		t.Errorf("data written to the delta reads as %x, want cdcd", got)
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// largeSE is an seSparse file of a disk of 62 TiB that exists only as arithmetic: every
-// hundredth table is there, and full: 1 % of the disk.
+// largeSE is an seSparse file of a disk of 62 TiB whose content is computed on each read. Every
+// hundredth table exists and is full, so 1 % of the disk is data.
 type largeSE struct{ bytesSource }
 
 const (
 	largeCapacity  = 62 << 40
-	largeTables    = largeCapacity/(16<<20)/100 + 1 // that are there
+	largeTables    = largeCapacity/(16<<20)/100 + 1 // number of tables that exist
 	largeDirectory = 1 << 20
 	largeTableAt   = 64 << 20
 	largeGrains    = largeTableAt + largeTables*32<<10
@@ -24,11 +24,11 @@ const (
 
 func newLargeSE() largeSE {
 	b := make([]byte, 1024)
-	put(b, 0, uint64(0xCAFEBABE), uint64(0x200000001), uint64(largeCapacity/512), uint64(8), uint64(64))
-	put(b, 80, uint64(1), uint64(1))
-	put(b, 128, uint64(largeDirectory/512), uint64(1), uint64(largeTableAt/512), uint64(1))
-	put(b, 192, uint64(largeGrains/512), uint64(1))
-	put(b, 512, uint64(0xCAFECAFE))
+	putUints(b, 0, uint64(0xCAFEBABE), uint64(0x200000001), uint64(largeCapacity/512), uint64(8), uint64(64))
+	putUints(b, 80, uint64(1), uint64(1))
+	putUints(b, 128, uint64(largeDirectory/512), uint64(1), uint64(largeTableAt/512), uint64(1))
+	putUints(b, 192, uint64(largeGrains/512), uint64(1))
+	putUints(b, 512, uint64(0xCAFECAFE))
 	return largeSE{b}
 }
 
@@ -62,8 +62,8 @@ func (l largeSE) ReadAt(_ context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// The largest disk there is, described as blockcopy does it and read here and there, must
-// not need memory that grows with it.
+// Memory use does not grow with the size of the disk. The test lists the extents of the largest disk
+// like blockcopy and reads samples of it.
 func TestMemoryForADiskOf62TiB(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -73,8 +73,8 @@ func TestMemoryForADiskOf62TiB(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	const window, ceiling = 4 << 30, 128 << 20 // what was collected late counts
-	runtime.GC()                               // what other tests left
+	const window, ceiling = 4 << 30, 128 << 20 // HeapInuse includes garbage that is not collected yet
+	runtime.GC()                               // frees the garbage of other tests
 	var peak uint64
 	var stats runtime.MemStats
 	buf := make([]byte, 2<<20)
@@ -91,7 +91,7 @@ func TestMemoryForADiskOf62TiB(t *testing.T) {
 		}
 	}
 	if peak > ceiling {
-		t.Errorf("%d MiB were in use, want at most %d", peak>>20, ceiling>>20)
+		t.Errorf("%d MiB of heap in use, want at most %d", peak>>20, ceiling>>20)
 	}
 	var data int64
 	first := disk.Range{Len: 1600 << 20}
@@ -101,6 +101,6 @@ func TestMemoryForADiskOf62TiB(t *testing.T) {
 		}
 		return true
 	}); err != nil || data != 16<<20 {
-		t.Errorf("%d bytes of data in %v, %v", data, first, err)
+		t.Errorf("%d bytes of data in %v, want %d, error %v", data, first, 16<<20, err)
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// memory is a folder of files that are slices.
-type memory map[string][]byte
+// memFiles is a Files whose files are in memory.
+type memFiles map[string][]byte
 
-func (m memory) Open(_ context.Context, name string) (disk.Source, error) {
+func (m memFiles) Open(_ context.Context, name string) (disk.Source, error) {
 	b, ok := m[name]
 	if !ok {
 		return nil, fault.New(fault.NotFound, "%s is not there", name).WithHint("make it")
@@ -23,7 +23,7 @@ func (m memory) Open(_ context.Context, name string) (disk.Source, error) {
 	return bytesSource(b), nil
 }
 
-// bytesSource is a slice as a disk.Source.
+// bytesSource is a disk.Source of bytes in memory.
 type bytesSource []byte
 
 func (b bytesSource) Size() int64       { return int64(len(b)) }
@@ -42,8 +42,8 @@ func (b bytesSource) Extents(_ context.Context, r disk.Range) ([]disk.Extent, er
 	return []disk.Extent{{Range: r}}, nil
 }
 
-// put writes little-endian numbers at an offset: uint32 and uint64 by their type.
-func put(b []byte, at int, values ...any) {
+// putUints writes uint32 and uint64 values in little-endian order at an offset.
+func putUints(b []byte, at int, values ...any) {
 	for _, v := range values {
 		at += copy(b[at:], binary.LittleEndian.AppendUint64(nil, toUint64(v))[:binary.Size(v)])
 	}
@@ -56,40 +56,40 @@ func toUint64(v any) uint64 {
 	return v.(uint64)
 }
 
-// A hand-made sparse file: 8 grains of 4 KiB less a sector and a half, in two tables of 4
-// entries. Sector 1 and 2 are the redundant directory and the first one; 3, 4 the spare
-// tables, 5, 6 the first ones; grains from sector 8.
+// Layout of the file of miniSparse: 63 sectors in grains of 4 KiB, and two tables of 4 entries.
+// Sector 1 is the redundant directory, sectors 3 and 4 are its tables. Sector 2 is the primary
+// directory, sectors 5 and 6 are its tables. Grains start at sector 8.
 const (
 	miniGrain    = 8 * disk.SectorSize
-	miniCapacity = 63 // sectors
+	miniCapacity = 63 // disk size in sectors
 )
 
 func miniSparse(flags uint32) []byte {
 	b := make([]byte, 8*disk.SectorSize+3*miniGrain)
 	copy(b, "KDMV")
-	put(b, 4, uint32(2), flags, uint64(miniCapacity), uint64(8), uint64(0), uint64(0), uint32(4), uint64(1), uint64(2), uint64(8))
-	put(b, 1*disk.SectorSize, uint32(3), uint32(4))
-	put(b, 2*disk.SectorSize, uint32(5), uint32(6))
+	putUints(b, 4, uint32(2), flags, uint64(miniCapacity), uint64(8), uint64(0), uint64(0), uint32(4), uint64(1), uint64(2), uint64(8))
+	putUints(b, 1*disk.SectorSize, uint32(3), uint32(4))
+	putUints(b, 2*disk.SectorSize, uint32(5), uint32(6))
 	for _, t := range []int{3, 5} {
-		put(b, t*disk.SectorSize, uint32(16), uint32(0), uint32(8), uint32(1)) // data, absent, data, zero
-		put(b, (t+1)*disk.SectorSize, uint32(0), uint32(0), uint32(0), uint32(24))
+		putUints(b, t*disk.SectorSize, uint32(16), uint32(0), uint32(8), uint32(1)) // data, absent, data, zero
+		putUints(b, (t+1)*disk.SectorSize, uint32(0), uint32(0), uint32(0), uint32(24))
 	}
 	for i := range 3 {
-		fill(b[8*disk.SectorSize+i*miniGrain:][:miniGrain], byte('a'+i))
+		fillBytes(b[8*disk.SectorSize+i*miniGrain:][:miniGrain], byte('a'+i))
 	}
 	return b
 }
 
-// miniContent is what miniSparse holds.
+// miniContent returns the content of the disk of miniSparse.
 func miniContent() []byte {
 	b := make([]byte, 64*disk.SectorSize)
-	fill(b[:miniGrain], 'b')
-	fill(b[2*miniGrain:3*miniGrain], 'a')
-	fill(b[7*miniGrain:], 'c')
+	fillBytes(b[:miniGrain], 'b')
+	fillBytes(b[2*miniGrain:3*miniGrain], 'a')
+	fillBytes(b[7*miniGrain:], 'c')
 	return b[:miniCapacity*disk.SectorSize]
 }
 
-func fill(b []byte, c byte) {
+func fillBytes(b []byte, c byte) {
 	for i := range b {
 		b[i] = c
 	}
@@ -110,7 +110,7 @@ func readAll(t *testing.T, files Files, name string) ([]byte, *Disk) {
 	return b, d
 }
 
-// openRead opens a disk and reads all of it, for tests that want an error.
+// openRead opens a disk, reads all of it and returns the error.
 func openRead(t *testing.T, files Files, name string) error {
 	t.Helper()
 	d, err := Open(t.Context(), files, name, Options{})
@@ -121,8 +121,8 @@ func openRead(t *testing.T, files Files, name string) error {
 	return d.ReadAt(t.Context(), make([]byte, d.Size()), 0)
 }
 
-// text makes a descriptor of one extent.
-func text(cid, parent CID, hint string, lines ...string) []byte {
+// descriptorText returns a descriptor with the given extent lines.
+func descriptorText(cid, parent CID, hint string, lines ...string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Disk DescriptorFile\nversion=1\nCID=%08x\nparentCID=%08x\n", cid, parent)
 	if hint != "" {
@@ -134,55 +134,55 @@ func text(cid, parent CID, hint string, lines ...string) []byte {
 	return b.Bytes()
 }
 
-// with returns a copy of b with values put at an offset.
-func with(b []byte, at int, values ...any) []byte {
+// patched returns a copy of b with values written at an offset.
+func patched(b []byte, at int, values ...any) []byte {
 	b = slices.Clone(b)
-	put(b, at, values...)
+	putUints(b, at, values...)
 	return b
 }
 
-// A hand-made COWD file: 3 sectors of a disk of 5000: sector 0 holds a, 1 is zeros, 4999
-// holds b. The directory is at sector 4, its tables at 5 and 38.
+// miniCOWD returns a COWD file of a disk of 5000 sectors. Sector 0 is filled with a, sector 1 is zeros,
+// sector 4999 is filled with b. The directory is at sector 4, its tables are at sectors 5 and 38.
 func miniCOWD() []byte {
 	b := make([]byte, 71*disk.SectorSize)
 	copy(b, "COWD")
-	put(b, 4, uint32(1), uint32(3), uint32(5000), uint32(1), uint32(4), uint32(2), uint32(71))
-	put(b, 4*disk.SectorSize, uint32(5), uint32(38))
-	put(b, 5*disk.SectorSize, uint32(37), uint32(1))
-	fill(b[37*disk.SectorSize:][:disk.SectorSize], 'a')
-	put(b, 38*disk.SectorSize+4*(4999-4096), uint32(70))
-	fill(b[70*disk.SectorSize:], 'b')
+	putUints(b, 4, uint32(1), uint32(3), uint32(5000), uint32(1), uint32(4), uint32(2), uint32(71))
+	putUints(b, 4*disk.SectorSize, uint32(5), uint32(38))
+	putUints(b, 5*disk.SectorSize, uint32(37), uint32(1))
+	fillBytes(b[37*disk.SectorSize:][:disk.SectorSize], 'a')
+	putUints(b, 38*disk.SectorSize+4*(4999-4096), uint32(70))
+	fillBytes(b[70*disk.SectorSize:], 'b')
 	return b
 }
 
 func miniCOWDContent() []byte {
 	b := make([]byte, 5000*disk.SectorSize)
-	fill(b[:disk.SectorSize], 'a')
-	fill(b[4999*disk.SectorSize:], 'b')
+	fillBytes(b[:disk.SectorSize], 'a')
+	fillBytes(b[4999*disk.SectorSize:], 'b')
 	return b
 }
 
-// A hand-made seSparse file of a disk of 16 MiB and a sector: its grains 0 to 3 are data,
-// unmapped, zero and absent, its last is data. Directory at sector 3, tables from 4, grains
-// from 192.
+// miniSESparse returns an seSparse file of a disk of 16 MiB and one sector. Grains 0 to 3 are data,
+// unmapped, zero and absent, the last grain is data. The directory is at sector 3, tables start at
+// sector 4, grains at sector 192.
 func miniSESparse() []byte {
 	b := make([]byte, 192*disk.SectorSize+2*4096)
-	put(b, 0, uint64(0xCAFEBABE), uint64(0x200000001), uint64(1<<15+1), uint64(8), uint64(64))
-	put(b, 80, uint64(1), uint64(1))
-	put(b, 128, uint64(3), uint64(1), uint64(4), uint64(128))
-	put(b, 192, uint64(192), uint64(16))
-	put(b, disk.SectorSize, uint64(0xCAFECAFE), uint64(2))
-	put(b, 3*disk.SectorSize, uint64(0x1000000000000001), uint64(0x1000000000000000))
-	put(b, (4+64)*disk.SectorSize, uint64(0x3001000000000000), uint64(0x1000000000000005), uint64(0x2000000000000000), uint64(0))
-	put(b, 4*disk.SectorSize, uint64(0x3000000000000000))
-	fill(b[192*disk.SectorSize:][:4096], 'z')
-	fill(b[192*disk.SectorSize+4096:], 'a')
+	putUints(b, 0, uint64(0xCAFEBABE), uint64(0x200000001), uint64(1<<15+1), uint64(8), uint64(64))
+	putUints(b, 80, uint64(1), uint64(1))
+	putUints(b, 128, uint64(3), uint64(1), uint64(4), uint64(128))
+	putUints(b, 192, uint64(192), uint64(16))
+	putUints(b, disk.SectorSize, uint64(0xCAFECAFE), uint64(2))
+	putUints(b, 3*disk.SectorSize, uint64(0x1000000000000001), uint64(0x1000000000000000))
+	putUints(b, (4+64)*disk.SectorSize, uint64(0x3001000000000000), uint64(0x1000000000000005), uint64(0x2000000000000000), uint64(0))
+	putUints(b, 4*disk.SectorSize, uint64(0x3000000000000000))
+	fillBytes(b[192*disk.SectorSize:][:4096], 'z')
+	fillBytes(b[192*disk.SectorSize+4096:], 'a')
 	return b
 }
 
 func miniSESparseContent() []byte {
 	b := make([]byte, 16<<20+disk.SectorSize)
-	fill(b[:4096], 'a')
-	fill(b[16<<20:], 'z')
+	fillBytes(b[:4096], 'a')
+	fillBytes(b[16<<20:], 'z')
 	return b
 }

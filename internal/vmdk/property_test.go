@@ -15,10 +15,10 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// randomChains is how many chains are drawn; each takes some ten milliseconds.
+// randomChains is the number of random chains. Each takes about ten milliseconds.
 const randomChains = 60
 
-func TestRandomChainsReadRight(t *testing.T) {
+func TestRandomChains(t *testing.T) {
 	chains := uint64(randomChains)
 	if !lane.Slow {
 		chains /= 3
@@ -29,12 +29,12 @@ func TestRandomChainsReadRight(t *testing.T) {
 	for seed := range chains {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			d := write(t, vmdktest.Random(seed))
-			src := open(t, d.Folder, d.Name)
+			d := writeChain(t, vmdktest.Random(seed))
+			src := openDisk(t, d.Folder, d.Name)
 			if err := d.Want.Compare(t.Context(), src); err != nil {
 				t.Error(err)
 			}
-			if err := zerosAreZeros(t.Context(), src, d.Want); err != nil {
+			if err := compareExtents(t.Context(), src, d.Want); err != nil {
 				t.Error(err)
 			}
 			for off := int64(0); off < src.Size(); off += 1<<20 + disk.SectorSize {
@@ -47,54 +47,54 @@ func TestRandomChainsReadRight(t *testing.T) {
 	}
 }
 
-// checkRuns demands that the runs of r cover it exactly once, in order, and that those
-// that are not data are zeros.
+// checkRuns requires that the runs cover r exactly once, in order, and that all runs except data are
+// zeros.
 func checkRuns(t *testing.T, d *vmdk.Disk, r disk.Range, want *vmdktest.Overlay) {
 	t.Helper()
 	next := r.Off
 	err := d.Runs(t.Context(), r, func(run vmdk.Run) bool {
 		if run.Off != next || run.Len <= 0 || run.End() > r.End() {
-			t.Errorf("run %+v of %v follows %d", run, r, next)
+			t.Errorf("run %+v of %v follows offset %d", run, r, next)
 		}
 		if run.Kind == vmdk.Data && (run.File < 0 || run.File >= len(d.Files()) || run.At < 0) {
-			t.Errorf("run %+v lies in no file", run)
+			t.Errorf("run %+v is not in any file", run)
 		}
-		if run.Kind != vmdk.Data && !reads(t, want, run.Range).zero() {
-			t.Errorf("run %+v is not zeros", run)
+		if run.Kind != vmdk.Data && !readRange(t, want, run.Range).isZero() {
+			t.Errorf("content of run %+v is not zeros", run)
 		}
 		next = run.End()
 		return !t.Failed()
 	})
 	if err != nil || next != r.End() {
-		t.Errorf("runs of %v end at %d: %v", r, next, err)
+		t.Errorf("runs of %v end at %d, error %v", r, next, err)
 	}
 }
 
-// checkLayer demands the same of one layer, and that its parts join.
+// checkLayer requires that the runs and the parts of layer i cover it without gaps.
 func checkLayer(t *testing.T, d *vmdk.Disk, i int, l vmdk.Layer) {
 	t.Helper()
 	var next, end int64
 	err := d.LayerRuns(t.Context(), i, disk.Range{Len: l.Size}, func(run vmdk.Run) bool {
 		if run.Off != next || run.Len <= 0 {
-			t.Errorf("layer %d: run %+v follows %d", i, run, next)
+			t.Errorf("layer %d: run %+v follows offset %d", i, run, next)
 		}
 		next = run.End()
 		return !t.Failed()
 	})
 	for _, p := range l.Parts {
 		if p.Off != end {
-			t.Errorf("layer %d: part %+v follows %d", i, p, end)
+			t.Errorf("layer %d: part %+v follows offset %d", i, p, end)
 		}
 		end = p.End()
 	}
 	if err != nil || next != l.Size || end != l.Size {
-		t.Errorf("layer %d of %d bytes: runs end at %d, parts at %d, %v", i, l.Size, next, end, err)
+		t.Errorf("layer %d of %d bytes: runs end at %d, parts at %d, error %v", i, l.Size, next, end, err)
 	}
 }
 
-type content []byte
+type sectorData []byte
 
-func reads(t *testing.T, src disk.Source, r disk.Range) content {
+func readRange(t *testing.T, src disk.Source, r disk.Range) sectorData {
 	t.Helper()
 	b := make([]byte, r.Len)
 	if err := src.ReadAt(t.Context(), b, r.Off); err != nil {
@@ -103,7 +103,7 @@ func reads(t *testing.T, src disk.Source, r disk.Range) content {
 	return b
 }
 
-func (c content) zero() bool {
+func (c sectorData) isZero() bool {
 	for _, b := range c {
 		if b != 0 {
 			return false
@@ -112,12 +112,12 @@ func (c content) zero() bool {
 	return true
 }
 
-// Whatever a stream is cut down to, it is not taken for whole. The first cut takes the
-// end marker and, of the last grain, the last byte that is not padding: without the
-// marker alone it would be whole as qemu-img writes it.
-func TestCutStreamsAreNoticed(t *testing.T) {
+// A truncated stream is never accepted as complete. The first cut removes the end marker and the last byte of
+// the last grain before the padding. Removing only the marker is not enough: qemu-img writes complete streams
+// without it.
+func TestCutStreamsAreRefused(t *testing.T) {
 	for _, layout := range []vmdktest.Layout{vmdktest.AtEnd, vmdktest.UpFront, vmdktest.Both} {
-		d := write(t, vmdktest.Chain{Seed: 77, Layers: []vmdktest.Layer{
+		d := writeChain(t, vmdktest.Chain{Seed: 77, Layers: []vmdktest.Layer{
 			{Format: vmdktest.Stream, Sectors: 20000, Data: 0.3, Run: 4, Layout: layout},
 		}})
 		info, err := os.Stat(d.Path())
@@ -125,15 +125,15 @@ func TestCutStreamsAreNoticed(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n := info.Size() - 1025; n >= 0; n -= info.Size()/29 + 1 {
-			if err := receive(t.Context(), d.Path(), n, d.Want); err == nil {
-				t.Errorf("layout %d: %d of %d bytes are taken for all", layout, n, info.Size())
+			if err := receivePrefix(t.Context(), d.Path(), n, d.Want); err == nil {
+				t.Errorf("layout %d: %d of %d bytes were accepted as a complete stream", layout, n, info.Size())
 			}
 		}
 	}
 }
 
-// receive reads the first n bytes of a stream, -1 for all, and compares the disk.
-func receive(ctx context.Context, path string, n int64, want *vmdktest.Overlay) (err error) {
+// receivePrefix receives the first n bytes of a stream, or all if n is -1, and compares the disk with want.
+func receivePrefix(ctx context.Context, path string, n int64, want *vmdktest.Overlay) (err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

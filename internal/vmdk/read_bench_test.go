@@ -10,8 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/vmdk/vmdktest"
 )
 
-// BenchmarkRead reads disks of 256 MiB from front to back, two readers with windows of
-// 2 MiB as blockcopy has, from the page cache.
+// BenchmarkRead reads disks of 256 MiB sequentially from the page cache. Like blockcopy, it has two readers
+// and windows of 2 MiB.
 func BenchmarkRead(b *testing.B) {
 	const size = 256 << 20 / disk.SectorSize
 	cowd := vmdktest.Layer{Format: vmdktest.COWD, Sectors: size, Data: 0.5}

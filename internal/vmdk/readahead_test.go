@@ -7,40 +7,40 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// fetched is a file that notes what was read ahead.
-type fetched struct {
+// prefetchRecorder is a file that records its prefetched ranges.
+type prefetchRecorder struct {
 	bytesSource
-	size int64
-	got  []disk.Range
+	size       int64
+	prefetched []disk.Range
 }
 
-func (f *fetched) Size() int64           { return f.size }
-func (f *fetched) prefetch(r disk.Range) { f.got = append(f.got, r) }
+func (f *prefetchRecorder) Size() int64           { return f.size }
+func (f *prefetchRecorder) prefetch(r disk.Range) { f.prefetched = append(f.prefetched, r) }
 
-func TestManySmallReadsFetchTheirSegmentOnce(t *testing.T) {
-	f := &fetched{size: 10 << 20}
+func TestManySmallReadsPrefetchTheirSegmentOnce(t *testing.T) {
+	f := &prefetchRecorder{size: 10 << 20}
 	a := newAhead(f)
 	for range 7 {
 		a.countRead(5 << 20)
 		a.countRead(1 << 20)
 	}
-	if len(f.got) != 0 {
-		t.Fatalf("seven reads of a segment fetched %v", f.got)
+	if len(f.prefetched) != 0 {
+		t.Fatalf("seven reads of a segment prefetched %v", f.prefetched)
 	}
 	for range 100 {
 		a.countRead(8<<20 - 1)
 	}
 	a.countRead(10<<20 - 1)
-	if want := []disk.Range{{Off: 4 << 20, Len: 4 << 20}}; !slices.Equal(f.got, want) {
-		t.Errorf("fetched %v, want %v", f.got, want)
+	if want := []disk.Range{{Off: 4 << 20, Len: 4 << 20}}; !slices.Equal(f.prefetched, want) {
+		t.Errorf("prefetched %v, want %v", f.prefetched, want)
 	}
 }
 
-func TestReadingAheadTakesLittleMemory(t *testing.T) {
+func TestReadaheadUsesLittleMemory(t *testing.T) {
 	for size, want := range map[int64]int{0: 1, 1 << 30: 257, 256 << 30: 1 << 16, 64 << 40: 1 << 16} {
-		if got := len(newAhead(&fetched{size: size}).small); got > want {
+		if got := len(newAhead(&prefetchRecorder{size: size}).small); got > want {
 			t.Errorf("%d bytes have %d segments, want %d at most", size, got, want)
 		}
 	}
-	newAhead(bytesSource{}).countRead(5) // of a file that cannot be read ahead
+	newAhead(bytesSource{}).countRead(5) // must not panic for a file that does not support prefetching
 }

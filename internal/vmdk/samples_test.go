@@ -22,14 +22,14 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// sample is one file of vmdktest.Samples and what it must read as, by an independent reader.
+// sample is a file of vmdktest.Samples and its content according to an independent reader.
 type sample struct {
-	file   string // as it lies in the folder: may end in .gz or .bz2
-	open   string // what to open, if not the file itself
+	file   string // name in the folder, may end in .gz or .bz2
+	open   string // name of the file to open, default: file
 	size   int64
-	sha256 string     // of the content; empty: it must be refused
-	data   string     // SHA-256 of its sectors that are not zero, each after its offset
-	kind   fault.Kind // then
+	sha256 string     // SHA-256 of the content; empty if opening must fail
+	data   string     // SHA-256 of the sectors that are not zero, each preceded by its offset
+	kind   fault.Kind // kind of the error if opening must fail
 }
 
 var samples = []sample{
@@ -55,14 +55,14 @@ func TestSamples(t *testing.T) {
 	for _, s := range samples {
 		path := filepath.Join(folder, s.file)
 		if _, err := os.Stat(path); err != nil {
-			t.Logf("no sample %s", path)
+			t.Logf("sample %s not found", path)
 			continue
 		}
 		found++
 		t.Run(s.file+s.open, func(t *testing.T) { s.check(t, folder) })
 	}
 	if found == 0 {
-		t.Errorf("%s holds none of the samples", folder)
+		t.Errorf("%s contains none of the samples", folder)
 	}
 }
 
@@ -74,40 +74,40 @@ func (s sample) check(t *testing.T, folder string) {
 		name = unpack(t, filepath.Join(folder, s.open), dir)
 	}
 	h, size, err := readSample(t.Context(), dir, name)
-	s.judge(t, "file", h, size, err)
+	s.checkHash(t, "file", h, size, err)
 	if strings.HasPrefix(s.file, "iotest") || strings.HasPrefix(s.file, "tty") || strings.HasPrefix(s.file, "vmdk-") {
 		h, size, err := streamSample(t.Context(), filepath.Join(dir, name))
-		s.judge(t, "stream", h, size, err)
+		s.checkHash(t, "stream", h, size, err)
 	}
 }
 
-func (s sample) judge(t *testing.T, as string, h *contentHash, size int64, err error) {
+func (s sample) checkHash(t *testing.T, as string, h *contentHash, size int64, err error) {
 	t.Helper()
 	if s.sha256 == "" {
 		if !fault.Is(err, s.kind) || fault.HintOf(err) == "" {
-			t.Errorf("as a %s: got %v error %v with remedy %q, want %v", as, fault.KindOf(err), err, fault.HintOf(err), s.kind)
+			t.Errorf("as a %s: got %v error %v with hint %q, want %v", as, fault.KindOf(err), err, fault.HintOf(err), s.kind)
 		}
 		return
 	}
 	if err != nil || size != s.size {
-		t.Fatalf("as a %s: %d bytes, %v", as, size, err)
+		t.Fatalf("as a %s: got %d bytes, error %v, want %d bytes", as, size, err, s.size)
 	}
-	if data := sumOf(h.data); data != s.data {
-		t.Errorf("as a %s: data with SHA-256 %s", as, data)
+	if data := hexSum(h.data); data != s.data {
+		t.Errorf("as a %s: SHA-256 of the data is %s, want %s", as, data, s.data)
 	}
-	if sum := sumOf(h.all); lane.Slow && sum != s.sha256 {
-		t.Errorf("as a %s: SHA-256 %s", as, sum)
+	if sum := hexSum(h.all); lane.Slow && sum != s.sha256 {
+		t.Errorf("as a %s: SHA-256 is %s, want %s", as, sum, s.sha256)
 	}
 }
 
-// unpack puts a file into dir, decompressed, and returns its name there.
+// unpack decompresses a file into dir and returns its name there.
 func unpack(t *testing.T, path, dir string) string {
 	t.Helper()
 	in, name, err := vmdktest.OpenSample(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer in.Close() // nothing was written
+	defer in.Close() // only read
 	out, err := os.Create(filepath.Join(dir, name))
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func readSample(ctx context.Context, dir, name string) (h *contentHash, size int
 	return h, d.Size(), err
 }
 
-// streamSample reads the sample in one pass; what lies between parts is zeros.
+// streamSample reads the sample in one pass. Gaps between parts are zeros.
 func streamSample(ctx context.Context, path string) (h *contentHash, size int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -160,8 +160,8 @@ func streamSample(ctx context.Context, path string) (h *contentHash, size int64,
 	}
 }
 
-// contentHash is SHA-256 of a disk's content, in order: in the slow lane of all of it, as the largest sample has
-// 16 GiB of zeros, and always of the sectors that are not zero.
+// contentHash computes the SHA-256 of the sectors that are not zero. With the build tag slow it also hashes the
+// whole content: the largest sample has 16 GiB of zeros.
 type contentHash struct {
 	all  hash.Hash
 	data hash.Hash
@@ -176,11 +176,11 @@ func newHash() *contentHash {
 	return &contentHash{all: sha256.New(), data: sha256.New(), buf: make([]byte, hashStep), zero: make([]byte, hashStep)}
 }
 
-func sumOf(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
+func hexSum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
 func (h *contentHash) write(b []byte) {
 	if lane.Slow {
-		h.all.Write(b) // never fails
+		h.all.Write(b) // cannot fail
 	}
 	for sector := range slices.Chunk(b, 512) {
 		if !bytes.Equal(sector, h.zero[:len(sector)]) {
@@ -210,7 +210,7 @@ func (h *contentHash) part(ctx context.Context, p disk.Part) error {
 	return err
 }
 
-// add reads what d calls data of r.
+// add hashes the content of d in r. It reads data extents only.
 func (h *contentHash) add(ctx context.Context, d disk.Source, r disk.Range) error {
 	extents, err := d.Extents(ctx, r)
 	for _, e := range extents {

@@ -12,15 +12,15 @@ import (
 	"github.com/decamp/decamp/internal/vmdk/vmdktest"
 )
 
-// memory is a file of bytes, and Files that has nothing else.
-type memory []byte
+// memFile is a file in memory, and a Files that returns it for every name.
+type memFile []byte
 
-func (m memory) Open(context.Context, string) (disk.Source, error) { return m, nil }
-func (m memory) Size() int64                                       { return int64(len(m)) }
-func (m memory) Hints() disk.Hints                                 { return disk.Hints{} }
-func (m memory) Close() error                                      { return nil }
+func (m memFile) Open(context.Context, string) (disk.Source, error) { return m, nil }
+func (m memFile) Size() int64                                       { return int64(len(m)) }
+func (m memFile) Hints() disk.Hints                                 { return disk.Hints{} }
+func (m memFile) Close() error                                      { return nil }
 
-func (m memory) ReadAt(_ context.Context, p []byte, off int64) error {
+func (m memFile) ReadAt(_ context.Context, p []byte, off int64) error {
 	if err := disk.CheckRange(m.Size(), disk.Range{Off: off, Len: int64(len(p))}); err != nil {
 		return err
 	}
@@ -28,34 +28,33 @@ func (m memory) ReadAt(_ context.Context, p []byte, off int64) error {
 	return nil
 }
 
-func (m memory) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+func (m memFile) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
 	return []disk.Extent{{Range: r}}, disk.CheckRange(m.Size(), r)
 }
 
-// streamSeeds are streams of every layout, small ones, and some that are wrong.
+// streamSeeds adds small streams of every layout, and some invalid streams.
 func streamSeeds(f *testing.F) {
 	f.Helper()
-	whole := good().end()
+	whole := wholeStream().end()
 	f.Add(whole)
 	f.Add(whole[:len(whole)-1024])
-	f.Add(hand(1280, nil).Bytes())
-	w := hand(1280, nil)
+	f.Add(newHandmade(1280, nil).Bytes())
+	w := newHandmade(1280, nil)
 	w.marker(3, 4)
 	w.Write(make([]byte, 3*512))
-	w.grain(9, full(3))
+	w.grain(9, fullGrain(3))
 	f.Add(w.end())
 	for _, r := range streamRecipes() {
 		l := r.Chain.Layers[0]
 		l.Sectors, l.Grain = 61, 8
-		f.Add(written(f, vmdktest.Chain{Seed: r.Chain.Seed, Layers: []vmdktest.Layer{l}}))
+		f.Add(chainBytes(f, vmdktest.Chain{Seed: r.Chain.Seed, Layers: []vmdktest.Layer{l}}))
 	}
 }
 
-// FuzzStream reads bytes as a stream, forward and as a file. Neither may panic or fail
-// without a kind; and if the stream is whole, and no warning stands against either, they
-// hold the same.
+// FuzzStream reads bytes as a stream, in one pass and as a file. Neither panics, and every error has a
+// kind. If the stream is complete and causes no warnings, both return the same content.
 func FuzzStream(f *testing.F) {
-	const longest = 256 << 10 // than which a stream would only be slower
+	const longest = 256 << 10 // longer inputs only take more time
 	streamSeeds(f)
 	for _, head := range vmdktest.SampleHeads(f, longest) {
 		f.Add(head)
@@ -64,9 +63,9 @@ func FuzzStream(f *testing.F) {
 		if len(b) > longest {
 			return
 		}
-		d, fileErr := vmdk.Open(t.Context(), memory(b), "x.vmdk", vmdk.Options{})
+		d, fileErr := vmdk.Open(t.Context(), memFile(b), "x.vmdk", vmdk.Options{})
 		checkKind(t, fileErr)
-		s, parts, err := forward(t, b)
+		s, parts, err := readForward(t, b)
 		checkKind(t, err)
 		if d == nil {
 			return
@@ -87,8 +86,8 @@ func checkKind(t *testing.T, err error) {
 
 const fuzzWindow = 1 << 20
 
-// forward returns the windows of a stream by their number.
-func forward(t *testing.T, b []byte) (s *vmdk.Stream, parts map[int64][]byte, err error) {
+// readForward reads a stream in one pass and returns its windows by number.
+func readForward(t *testing.T, b []byte) (s *vmdk.Stream, parts map[int64][]byte, err error) {
 	t.Helper()
 	if s, err = vmdk.ReadStream(t.Context(), bytes.NewReader(b)); err != nil {
 		return nil, nil, err
@@ -112,7 +111,7 @@ func forward(t *testing.T, b []byte) (s *vmdk.Stream, parts map[int64][]byte, er
 	}
 }
 
-// compareParts reads d where there are parts, and in the first windows of the disk.
+// compareParts compares d with the parts, and with zeros in the first windows if they have no part.
 func compareParts(t *testing.T, d *vmdk.Disk, parts map[int64][]byte) {
 	t.Helper()
 	for n := range min(4, (d.Size()+fuzzWindow-1)/fuzzWindow) {
@@ -124,12 +123,12 @@ func compareParts(t *testing.T, d *vmdk.Disk, parts map[int64][]byte) {
 		got := make([]byte, len(want))
 		err := d.ReadAt(t.Context(), got, n*fuzzWindow)
 		switch {
-		case len(d.Warnings()) > 0: // of redundant tables, which a stream does without
+		case len(d.Warnings()) > 0: // redundant tables, which reading in one pass does not use
 			checkKind(t, err)
 		case err != nil:
-			t.Fatalf("the stream is whole, but as a file: %v", err)
+			t.Fatalf("the stream is complete, but reading it as a file fails: %v", err)
 		case !bytes.Equal(got, want):
-			t.Fatalf("window %d is not the same in the file", n)
+			t.Fatalf("window %d differs between stream and file", n)
 		}
 	}
 }

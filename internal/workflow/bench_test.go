@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// window is how long a benchmark watches what an engine costs that has nothing to do.
+// window is the time for which a benchmark measures the CPU usage of an idle engine.
 const window = 10 * time.Second
 
 func BenchmarkIdle(b *testing.B) {
@@ -28,21 +28,22 @@ func BenchmarkIdle(b *testing.B) {
 	} {
 		b.Run("sqlite/"+c.name, func(b *testing.B) {
 			e, err := Open(b.Context(), Config{Dir: b.TempDir()})
-			ok(b, err)
-			waiters(e)
-			ok(b, e.Launch())
-			idle(b, e, c.waiting, c.finished)
-			ok(b, e.Close())
+			must(b, err)
+			registerFlows(e)
+			must(b, e.Launch())
+			measureIdle(b, e, c.waiting, c.finished)
+			must(b, e.Close())
 		})
 		b.Run("postgres/"+c.name, func(b *testing.B) {
-			e := join(b, postgres.StartDurable(b).URL(), "a", waiters)
-			idle(b, e, c.waiting, c.finished)
-			ok(b, e.Close())
+			e := openShared(b, postgres.StartDurable(b).URL(), "a", registerFlows)
+			measureIdle(b, e, c.waiting, c.finished)
+			must(b, e.Close())
 		})
 	}
 }
 
-func waiters(e *Engine) {
+// registerFlows registers flow "hang", which waits until it is canceled, and flow "add" of five steps.
+func registerFlows(e *Engine) {
 	RegisterStep(e, "hang", func(ctx context.Context, _ int) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
 	RegisterStep(e, "add", addOne)
 	Register(e, "hang", func(c *Context, n int) error { return c.Step("hang", n, nil) })
@@ -56,50 +57,50 @@ func waiters(e *Engine) {
 	})
 }
 
-// idle starts the runs, waits for all, and reports how much of a core the process takes then.
-func idle(b *testing.B, e *Engine, waiting, finished int) {
+// measureIdle adds the finished runs, starts the waiting ones, and reports the CPU usage after that.
+func measureIdle(b *testing.B, e *Engine, waiting, finished int) {
 	if finished > 0 {
-		ok(b, e.Start(b.Context(), "f", "add", 0))
-		ok(b, e.Wait(b.Context(), "f"))
+		must(b, e.Start(b.Context(), "f", "add", 0))
+		must(b, e.Wait(b.Context(), "f"))
 		for _, table := range []string{"workflow_status", "workflow_input", "workflow_output", "operation_outputs"} {
-			multiply(b, e, table, finished)
+			copyRun(b, e, table, finished)
 		}
 	}
 	for n := range waiting {
 		run := fmt.Sprint("w", n)
-		ok(b, e.Start(b.Context(), run, "hang", n))
-		go e.Wait(b.Context(), run) // it ends with the engine
+		must(b, e.Start(b.Context(), run, "hang", n))
+		go e.Wait(b.Context(), run) // ends with the engine
 	}
-	time.Sleep(3 * time.Second) // until all have begun
-	began, used := time.Now(), cpu(b)
+	time.Sleep(3 * time.Second) // time for all runs to begin
+	began, used := time.Now(), cpuTime(b)
 	time.Sleep(window)
-	b.ReportMetric(100*float64(cpu(b)-used)/float64(time.Since(began)), "%core")
+	b.ReportMetric(100*float64(cpuTime(b)-used)/float64(time.Since(began)), "%core")
 	b.ReportMetric(0, "ns/op")
 }
 
-func cpu(b *testing.B) time.Duration {
+func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
-	ok(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// multiply copies what a table has of run f, for as many runs.
-func multiply(b *testing.B, e *Engine, table string, runs int) {
+// copyRun copies the rows of run f in a table for the given number of runs.
+func copyRun(b *testing.B, e *Engine, table string, runs int) {
 	db, from := e.record.db, table
 	if e.record.isShared() {
 		db, from = stdlib.OpenDBFromPool(e.record.pg.Pool), schema+"."+table
 	}
 	rows, err := db.QueryContext(b.Context(), "SELECT * FROM "+from+" LIMIT 0")
-	ok(b, err)
+	must(b, err)
 	columns, err := rows.Columns()
-	ok(b, errors.Join(err, rows.Close()))
+	must(b, errors.Join(err, rows.Close()))
 	copied := slices.Clone(columns)
 	copied[slices.Index(columns, "workflow_uuid")] = "'f' || n"
 	_, err = db.ExecContext(b.Context(), fmt.Sprintf(`INSERT INTO %[1]s (%[2]s)
 		WITH RECURSIVE series(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM series WHERE n < %[4]d)
 		SELECT %[3]s FROM %[1]s, series WHERE workflow_uuid = 'f'`,
-		from, quoted(columns), strings.Join(copied, ", "), runs))
-	ok(b, err)
+		from, quoteColumns(columns), strings.Join(copied, ", "), runs))
+	must(b, err)
 }
 
-func quoted(columns []string) string { return `"` + strings.Join(columns, `", "`) + `"` }
+func quoteColumns(columns []string) string { return `"` + strings.Join(columns, `", "`) + `"` }

@@ -16,7 +16,7 @@ import (
 
 func pid() string { return strconv.Itoa(os.Getpid()) }
 
-// TestMain turns the test binary into the process that gets killed, or stopped.
+// TestMain runs a child process if the environment variable of one is set.
 func TestMain(m *testing.M) {
 	if raw := os.Getenv("FLOW_TEST_CHILD"); raw != "" {
 		if err := runChild(raw); err != nil {
@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// child is what the child process is told. It kills itself at Kill, which names a
-// moment: "before N" and "after N" are in the body around step N, "in N" is in its middle.
+// A child is the configuration of a process that kills itself at the moment Kill. The moments "before N" and "after N"
+// are in the body of the flow, before and after step N. "in N" is in the step.
 type child struct {
 	Dir  string
 	Kill string
@@ -46,8 +46,8 @@ type child struct {
 
 const childSteps = 4
 
-// note appends to the child's log, one write, so that a kill tears no line.
-func (c child) note(line string) {
+// addLine appends a line to the child's log in one write, so that a kill leaves no partial line.
+func (c child) addLine(line string) {
 	f, err := os.OpenFile(filepath.Join(c.Dir, "ran"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err == nil {
 		_, err = f.WriteString(line + "\n")
@@ -61,14 +61,14 @@ func (c child) note(line string) {
 func (c child) killAt(moment string) {
 	if c.Kill == moment {
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {} // the signal takes a moment
+		select {} // until the signal arrives
 	}
 }
 
 func (c child) register(e *Engine) {
 	for n := range childSteps {
 		RegisterStep(e, fmt.Sprintf("step%d", n), func(_ context.Context, sum int) (int, error) {
-			c.note(fmt.Sprintf("step%d", n))
+			c.addLine(fmt.Sprintf("step%d", n))
 			c.killAt(fmt.Sprintf("in %d", n))
 			return sum + n, nil
 		})
@@ -81,7 +81,7 @@ func (c child) register(e *Engine) {
 			}
 			c.killAt(fmt.Sprintf("after %d", n))
 		}
-		c.note(fmt.Sprint("sum ", sum))
+		c.addLine(fmt.Sprint("sum ", sum))
 		return nil
 	})
 }
@@ -107,7 +107,7 @@ func runChild(raw string) error {
 func (c child) run(t *testing.T) (killed bool) {
 	t.Helper()
 	raw, err := json.Marshal(c)
-	ok(t, err)
+	must(t, err)
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), "FLOW_TEST_CHILD="+string(raw))
 	out, err := cmd.CombinedOutput()
@@ -121,11 +121,11 @@ func (c child) run(t *testing.T) (killed bool) {
 	return false
 }
 
-// ran returns how often each line was noted.
-func (c child) ran(t *testing.T) map[string]int {
+// countLines returns how often each line is in the log.
+func (c child) countLines(t *testing.T) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(c.Dir, "ran"))
-	ok(t, err)
+	must(t, err)
 	counts := map[string]int{}
 	for line := range strings.Lines(string(text)) {
 		counts[strings.TrimSpace(line)]++
@@ -151,7 +151,7 @@ func TestKillAtEveryMoment(t *testing.T) {
 			if (child{Dir: c.Dir}).run(t) {
 				t.Fatal("second child was killed")
 			}
-			ran := c.ran(t)
+			ran := c.countLines(t)
 			for n := range childSteps {
 				want := 1
 				if moment == fmt.Sprintf("in %d", n) {
@@ -162,68 +162,68 @@ func TestKillAtEveryMoment(t *testing.T) {
 				}
 			}
 			if ran["sum 106"] != 1 {
-				t.Errorf("the end was not reached once: %v", ran)
+				t.Errorf("the flow did not end exactly once: %v", ran)
 			}
 		})
 	}
 }
 
-// The engine gives up on a run after 100 recoveries unless told otherwise; a migration
-// on a shaky machine must not end that way.
+// A run continues after any number of recoveries. By default DBOS gives up after 100, which a migration on an unstable
+// machine may reach.
 func TestManyKillsDoNotExhaustARun(t *testing.T) {
 	c := child{Dir: t.TempDir(), Kill: "in 1"}
 	if !c.run(t) {
 		t.Fatal("child was not killed")
 	}
 	db, err := openSQLite(filepath.Join(c.Dir, "state.db"))
-	ok(t, err)
+	must(t, err)
 	_, err = db.Exec("UPDATE workflow_status SET recovery_attempts = 100000")
-	ok(t, errors.Join(err, db.Close()))
+	must(t, errors.Join(err, db.Close()))
 	(child{Dir: c.Dir}).run(t)
-	if ran := c.ran(t); ran["step1"] != 2 || ran["sum 106"] != 1 {
+	if ran := c.countLines(t); ran["step1"] != 2 || ran["sum 106"] != 1 {
 		t.Fatalf("ran %v", ran)
 	}
 }
 
-// Each directory in testdata is a state directory left by a kill -9 of one release (see
-// testdata/README.md). Every later release must continue it where it was.
+// Each directory in testdata is the state directory of one release after a kill -9 (see testdata/README.md). Every
+// later release continues its run in the step that was interrupted.
 func TestRecordedStateOfEveryReleaseContinues(t *testing.T) {
 	releases, err := filepath.Glob("testdata/v*")
-	ok(t, err)
+	must(t, err)
 	if len(releases) == 0 {
 		t.Fatal("no recorded state in testdata")
 	}
 	for _, release := range releases {
 		t.Run(filepath.Base(release), func(t *testing.T) {
 			c := child{Dir: t.TempDir()}
-			ok(t, os.CopyFS(c.Dir, os.DirFS(release)))
+			must(t, os.CopyFS(c.Dir, os.DirFS(release)))
 			if c.run(t) {
 				t.Fatal("child was killed")
 			}
-			ran := c.ran(t)
+			ran := c.countLines(t)
 			if ran["step0"]+ran["step1"] != 2 || ran["step2"] != 2 || ran["step3"] != 1 || ran["sum 106"] != 1 {
-				t.Errorf("ran %v: want steps 0 and 1 from the record, 2 again, 3 for the first time", ran)
+				t.Errorf("ran %v; want steps 0 and 1 once, step 2 twice and step 3 once", ran)
 			}
 		})
 	}
 }
 
-// TestRecord writes the state directory of this release: see testdata/README.md.
+// TestRecord writes the state directory of this release (see testdata/README.md).
 func TestRecord(t *testing.T) {
 	dir := os.Getenv("FLOW_RECORD")
 	if dir == "" {
-		dir = t.TempDir() // recording itself is tested on every run
+		dir = t.TempDir() // tests the recording without keeping it
 	}
-	ok(t, os.MkdirAll(dir, 0o700))
+	must(t, os.MkdirAll(dir, 0o700))
 	c := child{Dir: dir, Kill: "in 2"}
 	if !c.run(t) {
 		t.Fatal("child was not killed")
 	}
 	db, err := openSQLite(filepath.Join(dir, "state.db"))
-	ok(t, err)
-	_, err = db.Exec("VACUUM") // and the last Close folds the WAL in: one small file
-	ok(t, errors.Join(err, db.Close(), os.Remove(filepath.Join(dir, "lock"))))
-	if ran := c.ran(t); ran["step0"] != 1 || ran["step1"] != 1 || ran["step2"] != 1 || ran["step3"] != 0 {
+	must(t, err)
+	_, err = db.Exec("VACUUM") // Close then merges the WAL, so that one small file is left
+	must(t, errors.Join(err, db.Close(), os.Remove(filepath.Join(dir, "lock"))))
+	if ran := c.countLines(t); ran["step0"] != 1 || ran["step1"] != 1 || ran["step2"] != 1 || ran["step3"] != 0 {
 		t.Errorf("ran %v", ran)
 	}
 }

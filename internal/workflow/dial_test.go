@@ -16,18 +16,18 @@ import (
 func listen(t *testing.T, network, addr string) net.Listener {
 	t.Helper()
 	l, err := net.Listen(network, addr)
-	ok(t, err)
+	must(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
 
-// A database may be behind a socket file, too.
+// A patient dialer waits until its server listens, here on a Unix socket.
 func TestPatientDialerWaitsForItsServer(t *testing.T) {
 	t.Parallel()
 	addr := filepath.Join(t.TempDir(), "s")
 	d := newDialer()
 	if _, err := d.dial(t.Context(), "unix", addr); !errors.Is(err, syscall.ENOENT) {
-		t.Fatalf("impatient, it ended with %v", err)
+		t.Fatalf("dial without patience: got %v, want ENOENT", err)
 	}
 	d.patient.Store(true)
 	got := make(chan error, 1)
@@ -39,7 +39,7 @@ func TestPatientDialerWaitsForItsServer(t *testing.T) {
 		got <- err
 	}()
 	listen(t, "unix", addr)
-	ok(t, <-got)
+	must(t, <-got)
 }
 
 func TestPatientDialerEndsWithItsContext(t *testing.T) {
@@ -49,30 +49,30 @@ func TestPatientDialerEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := d.dial(ctx, "tcp", "127.0.0.1:1"); err == nil {
-		t.Error("something listens on port 1")
+		t.Error("the dial succeeded, want an error")
 	}
 }
 
-// The engine takes the end of somebody's patience for an answer.
-func TestTimeoutOfOneAttemptIsNoEndOfPatience(t *testing.T) {
+// The timeout of a dial is not context.DeadlineExceeded, because DBOS does not try again after that error.
+func TestDialTimeoutIsNotDeadlineExceeded(t *testing.T) {
 	t.Parallel()
 	d := newDialer()
 	d.Timeout = time.Nanosecond
 	var network net.Error
 	if _, err := d.dial(t.Context(), "tcp", "127.0.0.1:1"); errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &network) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want a net.Error that is not DeadlineExceeded", err)
 	}
 }
 
-func TestConnectionsNoticeSilenceAndCuts(t *testing.T) {
+func TestConnectionsDetectSilenceAndBreaks(t *testing.T) {
 	t.Parallel()
 	l := listen(t, "tcp", "127.0.0.1:0")
 	c, err := newDialer().dial(t.Context(), "tcp", l.Addr().String())
-	ok(t, err)
+	must(t, err)
 	defer c.Close()
 	raw, err := c.(conn).Conn.(*net.TCPConn).SyscallConn()
-	ok(t, err)
-	ok(t, raw.Control(func(fd uintptr) {
+	must(t, err)
+	must(t, raw.Control(func(fd uintptr) {
 		for option, want := range map[int]int{unix.TCP_USER_TIMEOUT: 30_000, unix.TCP_KEEPIDLE: 15, unix.TCP_KEEPINTVL: 5, unix.TCP_KEEPCNT: 3} {
 			if got, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, option); err != nil || got != want {
 				t.Errorf("option %d is %d, want %d; %v", option, got, want, err)
@@ -80,9 +80,9 @@ func TestConnectionsNoticeSilenceAndCuts(t *testing.T) {
 		}
 	}))
 	far, err := l.Accept()
-	ok(t, err)
-	ok(t, far.Close())
+	must(t, err)
+	must(t, far.Close())
 	if _, err := c.Read(make([]byte, 1)); errors.Is(err, io.EOF) || !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("its end reads as %v", err)
+		t.Errorf("Read after the server closed the connection: got %v, want ECONNRESET", err)
 	}
 }

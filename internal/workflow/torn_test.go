@@ -15,39 +15,39 @@ import (
 // page is the size of a page of the state file.
 const page = 4096
 
-// damagedOpens opens a state directory with nothing but this state file. It opens, or says what to do.
-func damagedOpens(t *testing.T, what string, file []byte) error {
+// openDamaged opens a state directory that contains only this state file. An error must be Corrupt with a hint.
+func openDamaged(t *testing.T, what string, file []byte) error {
 	t.Helper()
 	dir := t.TempDir()
-	ok(t, os.WriteFile(filepath.Join(dir, localName), file, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, localName), file, 0o600))
 	e, err := Open(t.Context(), Config{Dir: dir})
 	if err == nil {
-		ok(t, e.Close())
+		must(t, e.Close())
 	} else if fault.KindOf(err) != fault.Corrupt || fault.HintOf(err) == "" {
-		t.Errorf("%s: %v, of kind %v, with remedy %q", what, err, fault.KindOf(err), fault.HintOf(err))
+		t.Errorf("%s: got %v of kind %v with hint %q, want Corrupt with a hint", what, err, fault.KindOf(err), fault.HintOf(err))
 	}
 	return err
 }
 
-// A state file that was cut, or a page of which is garbage, is said to be damaged with what to do,
-// wherever that is found: SQLite's own question, or the engine as it starts.
-func TestDamagedStateIsSaid(t *testing.T) {
+// A truncated state file, or one with a page of garbage, is reported as corrupt with a hint, whether SQLite or the
+// engine detects the damage.
+func TestDamagedStateIsReported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	e := open(t, dir, pair(addOne, addOne))
-	ok(t, e.Start(t.Context(), "r1", "pair", 40))
-	ok(t, e.Wait(t.Context(), "r1"))
-	crashed, err := os.ReadFile(filepath.Join(dir, localName)) // what a crash leaves without the log
-	ok(t, err)
-	ok(t, e.Close())
+	e := openEngine(t, dir, registerPair(addOne, addOne))
+	must(t, e.Start(t.Context(), "r1", "pair", 40))
+	must(t, e.Wait(t.Context(), "r1"))
+	crashed, err := os.ReadFile(filepath.Join(dir, localName)) // the state after a crash, without the WAL
+	must(t, err)
+	must(t, e.Close())
 	closed, err := os.ReadFile(filepath.Join(dir, localName))
-	ok(t, err)
+	must(t, err)
 	if len(crashed) != page || len(closed) < 8*page {
-		t.Fatalf("%d and %d bytes: this is about other files", len(crashed), len(closed))
+		t.Fatalf("the files have %d and %d bytes, want %d and at least %d", len(crashed), len(closed), page, 8*page)
 	}
 	refused := 0
-	for size := 96; size < 112; size++ { // behind SQLite's header, which is 100 bytes
-		if damagedOpens(t, "cut", crashed[:size]) != nil {
+	for size := 96; size < 112; size++ { // around the end of SQLite's header of 100 bytes
+		if openDamaged(t, "truncated file", crashed[:size]) != nil {
 			refused++
 		}
 	}
@@ -56,58 +56,58 @@ func TestDamagedStateIsSaid(t *testing.T) {
 		for i := range page {
 			file[at+i] = byte(i*7 + 1)
 		}
-		if damagedOpens(t, "garbage", file) != nil {
+		if openDamaged(t, "page of garbage", file) != nil {
 			refused++
 		}
 	}
 	if refused == 0 {
-		t.Error("no damage was noticed: there is nothing to test")
+		t.Error("no damage was detected")
 	}
-	if err := damagedOpens(t, "whole", closed); err != nil {
+	if err := openDamaged(t, "intact file", closed); err != nil {
 		t.Error(err)
 	}
 }
 
-// A state file of a later format is refused with both formats, and stays as it is. A state file without a format,
-// from before the first release, gets it.
+// A state file of a later format is refused with an error that names both formats, and is not changed. A state file of
+// before the first release has no format, and gets the current one.
 func TestLaterFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, localName)
 	setFormat := func(format int) {
 		db, err := openSQLite(file)
-		ok(t, err)
+		must(t, err)
 		_, err = db.Exec(fmt.Sprintf(`PRAGMA user_version = %d`, format))
-		ok(t, errors.Join(err, db.Close()))
+		must(t, errors.Join(err, db.Close()))
 	}
-	e := open(t, dir, pair(addOne, addOne))
-	ok(t, e.Start(t.Context(), "r1", "pair", 40))
-	ok(t, e.Wait(t.Context(), "r1"))
-	ok(t, e.Close())
+	e := openEngine(t, dir, registerPair(addOne, addOne))
+	must(t, e.Start(t.Context(), "r1", "pair", 40))
+	must(t, e.Wait(t.Context(), "r1"))
+	must(t, e.Close())
 	setFormat(stateFormat + 1)
 	before, err := os.ReadFile(file)
-	ok(t, err)
+	must(t, err)
 	_, err = Open(t.Context(), Config{Dir: dir})
 	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), fmt.Sprintf("format %d, and this decamp supports format %d", stateFormat+1, stateFormat)) ||
 		!strings.Contains(fault.HintOf(err), "install the version of decamp") {
-		t.Errorf("opened: %v (%s)", err, fault.HintOf(err))
+		t.Errorf("Open: got %v (hint %q), want Unsupported with both formats and a hint", err, fault.HintOf(err))
 	}
 	after, err := os.ReadFile(file)
-	ok(t, err)
+	must(t, err)
 	if !bytes.Equal(before, after) {
 		t.Error("the state file was changed")
 	}
 	setFormat(0)
-	e = open(t, dir, pair(addOne, addOne))
-	if n := result(t, e, "r1"); n != 42 {
-		t.Errorf("result %d", n)
+	e = openEngine(t, dir, registerPair(addOne, addOne))
+	if n := lastResult(t, e, "r1"); n != 42 {
+		t.Errorf("result %d, want 42", n)
 	}
 	if err := checkFormat(t.Context(), e.record.db); err != nil {
 		t.Error(err)
 	}
 	var format int
-	ok(t, e.record.db.QueryRow(`PRAGMA user_version`).Scan(&format))
+	must(t, e.record.db.QueryRow(`PRAGMA user_version`).Scan(&format))
 	if format != stateFormat {
-		t.Errorf("format %d", format)
+		t.Errorf("format %d, want %d", format, stateFormat)
 	}
 }

@@ -10,24 +10,25 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// refuse has the record refuse what a trigger is for, as a full disk does, and returns what ends that.
-func refuse(t *testing.T, e *Engine, when string) (accept func()) {
+// refuseWrites makes the record refuse the writes of a trigger's event, as a full disk does. It returns a function that
+// ends that.
+func refuseWrites(t *testing.T, e *Engine, when string) (accept func()) {
 	t.Helper()
 	exec := func(sql string) {
 		t.Helper()
 		_, err := e.record.db.ExecContext(t.Context(), sql)
-		ok(t, err)
+		must(t, err)
 	}
 	exec("CREATE TRIGGER full BEFORE " + when + " BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END")
 	return func() { t.Helper(); exec("DROP TRIGGER full") }
 }
 
-func TestWhatCannotBeRecordedFailsNoRun(t *testing.T) {
+func TestUnrecordedResultKeepsRunPending(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		when           string
-		first, second  int // how often they run in all
-		attempt, steps int // that are on record after the refusal
+		when           string // event of the trigger
+		first, second  int    // total executions of the two steps
+		attempt, steps int    // recorded attempt and steps after the refusal
 	}{
 		"a step":  {"INSERT ON operation_outputs WHEN NEW.function_name = 'second'", 1, 2, 1, 1},
 		"the end": {"UPDATE ON workflow_status WHEN NEW.status = 'SUCCESS'", 1, 1, 1, 2},
@@ -35,24 +36,24 @@ func TestWhatCannotBeRecordedFailsNoRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			firsts, seconds := 0, 0
-			e := open(t, t.TempDir(), pair(
+			e := openEngine(t, t.TempDir(), registerPair(
 				func(context.Context, int) (int, error) { firsts++; return 7, nil },
 				func(_ context.Context, n int) (int, error) { seconds++; return n * 6, nil }))
-			accept := refuse(t, e, c.when)
-			ok(t, e.Start(t.Context(), "r1", "pair", 0))
+			accept := refuseWrites(t, e, c.when)
+			must(t, e.Start(t.Context(), "r1", "pair", 0))
 			if err := e.Wait(t.Context(), "r1"); err == nil || fault.HintOf(err) == "" || !strings.Contains(err.Error(), "database or disk is full") {
-				t.Fatalf("waited for %v, hint %q", err, fault.HintOf(err))
+				t.Fatalf("Wait: got %v with hint %q, want the full disk with a hint", err, fault.HintOf(err))
 			}
 			st, err := e.Status(t.Context(), "r1")
 			if err != nil || st.State != Pending || st.Attempt != c.attempt || len(st.Steps) != c.steps {
 				t.Fatalf("status %+v, %v", st, err)
 			}
 			accept()
-			ok(t, e.Start(t.Context(), "r1", "pair", 0))
-			ok(t, e.Wait(t.Context(), "r1"))
+			must(t, e.Start(t.Context(), "r1", "pair", 0))
+			must(t, e.Wait(t.Context(), "r1"))
 			var n int
 			st, err = e.Status(t.Context(), "r1")
-			ok(t, err)
+			must(t, err)
 			if _, err := st.Last(&n); err != nil || n != 42 || firsts != c.first || seconds != c.second {
 				t.Errorf("result %d, %v; first ran %d times, second %d", n, err, firsts, seconds)
 			}
@@ -60,14 +61,14 @@ func TestWhatCannotBeRecordedFailsNoRun(t *testing.T) {
 	}
 }
 
-// A message about an earlier attempt does not concern the latest one, whose wait ends after the limit.
+// The outcome of another attempt does not end the wait for the latest one, which ends after recordTimeout.
 func TestOutcomeOfAnEarlierAttempt(t *testing.T) {
 	t.Parallel()
 	entered, release := make(chan struct{}), make(chan struct{})
-	e := open(t, t.TempDir(), pair(
+	e := openEngine(t, t.TempDir(), registerPair(
 		func(context.Context, int) (int, error) { close(entered); <-release; return 7, nil },
 		func(_ context.Context, n int) (int, error) { return n * 6, nil }))
-	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	must(t, e.Start(t.Context(), "r1", "pair", 0))
 	<-entered
 	a := e.attempts.latestOf("r1")
 	e.endUnrecorded("r1/2", errors.New("of another attempt"))
@@ -75,10 +76,10 @@ func TestOutcomeOfAnEarlierAttempt(t *testing.T) {
 		t.Errorf("attempt %d: %v", e.attempts.latestOf("r1").number, err)
 	}
 	st, err := e.Status(t.Context(), "r1")
-	ok(t, err)
+	must(t, err)
 	e.recordTimeout = 20 * time.Millisecond
 	if err := e.waitRecorded(t.Context(), a, st); !errors.Is(err, errSilent) || !fault.Is(err, fault.Transient) {
-		t.Errorf("waited for %v", err)
+		t.Errorf("waitRecorded: got %v, want errSilent", err)
 	}
 	close(release)
 	<-a.ended

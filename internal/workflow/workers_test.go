@@ -16,39 +16,40 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// worker is what a process of its own is told that executes a run of four steps on a shared record.
+// A worker is the configuration of a process that executes a run of four steps on a shared record.
 type worker struct {
 	Dir, URL, Executor string
-	Notes              string // where it and the others leave files
-	Take               bool   // take the run over, instead of starting it
-	Hold               bool   // in step 2, until there is a file "go", whatever its context says
+	Notes              string // directory of the files that the processes leave
+	Take               bool   // take the run over instead of starting it
+	Hold               bool   // wait for the file "go" in step 2, and ignore the context
 }
 
 const workerRun = "r1"
 
-// note leaves a file for the parent to find.
-func (w worker) note(name string) {
+// addNote leaves a file for the parent process.
+func (w worker) addNote(name string) {
 	if err := os.WriteFile(filepath.Join(w.Notes, w.Executor+" "+name), nil, 0o600); err != nil {
 		panic(err)
 	}
 }
 
-// noted returns once a file is there.
-func (w worker) noted(name string) {
+// waitForNote waits until a file exists.
+func (w worker) waitForNote(name string) {
 	for {
 		if _, err := os.Stat(filepath.Join(w.Notes, name)); err == nil {
 			return
 		}
-		time.Sleep(5 * time.Millisecond) // another process is waited for
+		time.Sleep(5 * time.Millisecond) // another process writes the file
 	}
 }
 
-// step tells who ran it: a is worth a thousand where it must not be.
+// step returns step n, which adds 1. It adds 1000 if it has waited for "go", because its result must not be recorded
+// then.
 func (w worker) step(n int) func(context.Context, int) (int, error) {
 	return func(_ context.Context, sum int) (int, error) {
-		w.note(fmt.Sprint("step", n))
+		w.addNote(fmt.Sprint("step", n))
 		if w.Hold && n == 2 {
-			w.noted("go")
+			w.waitForNote("go")
 			return sum + 1000, nil
 		}
 		return sum + 1, nil
@@ -85,7 +86,7 @@ func (w worker) run() error {
 	if err == nil {
 		err = e.Wait(ctx, workerRun)
 	}
-	w.note(fmt.Sprint("ended ", fault.KindOf(err), " ", err == nil))
+	w.addNote(fmt.Sprint("ended ", fault.KindOf(err), " ", err == nil))
 	return errors.Join(e.Close())
 }
 
@@ -97,30 +98,31 @@ func runWorker(raw string) error {
 	return w.run()
 }
 
-// begin starts the process.
-func (w worker) begin(t *testing.T) *exec.Cmd {
+// start starts the process.
+func (w worker) start(t *testing.T) *exec.Cmd {
 	t.Helper()
 	raw, err := json.Marshal(w)
-	ok(t, err)
+	must(t, err)
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), "FLOW_TEST_WORKER="+string(raw))
 	cmd.Stderr = os.Stderr
-	ok(t, cmd.Start())
+	must(t, cmd.Start())
 	return cmd
 }
 
-// end waits for the process, and for what it noted last.
-func end(t *testing.T, cmd *exec.Cmd) {
+// waitForExit waits until the process has ended without an error.
+func waitForExit(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w worker) did(t *testing.T) string {
+// notes returns the names of the files that the process has left.
+func (w worker) notes(t *testing.T) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(w.Notes, w.Executor+" *"))
-	ok(t, err)
+	must(t, err)
 	var all []string
 	for _, f := range found {
 		all = append(all, strings.TrimPrefix(filepath.Base(f), w.Executor+" "))
@@ -128,30 +130,30 @@ func (w worker) did(t *testing.T) string {
 	return strings.Join(all, ", ")
 }
 
-// workers are two of them, of which a holds in step 2.
-func workers(t *testing.T, url string) (a, b worker) {
+// newWorkers returns worker a, which waits in step 2, and worker b, which takes the run over.
+func newWorkers(t *testing.T, url string) (a, b worker) {
 	notes := t.TempDir()
 	a = worker{Dir: t.TempDir(), URL: url, Executor: "a", Notes: notes, Hold: true}
 	b = worker{Dir: t.TempDir(), URL: url, Executor: "b", Notes: notes, Take: true}
 	return a, b
 }
 
-// onRecord opens the record as a third executor and returns the sum and the attempts it took.
-func onRecord(t *testing.T, url string) (sum, attempts int) {
+// readRecord opens the record as a third executor, and returns the result of the run and its number of attempts.
+func readRecord(t *testing.T, url string) (sum, attempts int) {
 	t.Helper()
-	e := join(t, url, "reader", func(*Engine) {})
+	e := openShared(t, url, "reader", func(*Engine) {})
 	st, err := e.Status(t.Context(), workerRun)
-	ok(t, err)
+	must(t, err)
 	if st.State != Done {
-		t.Fatalf("the run is %s", st.State)
+		t.Fatalf("the run is %s, want %s", st.State, Done)
 	}
-	return result(t, e, workerRun), st.Attempt
+	return lastResult(t, e, workerRun), st.Attempt
 }
 
 func TestWorkers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(t *testing.T, url string){
-		"killed": killedWorkersRunGoesOnElsewhere, "stopped": stoppedWorkerRecordsNothing, "restarted": restartedWorkerGoesOn,
+		"killed": runOfAKilledWorkerIsTakenOver, "stopped": stoppedWorkerRecordsNothing, "restarted": restartedWorkerContinues,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -160,55 +162,55 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-func killedWorkersRunGoesOnElsewhere(t *testing.T, url string) {
-	a, b := workers(t, url)
-	ca := a.begin(t)
-	a.noted("a step2")
-	ok(t, ca.Process.Kill())
-	_ = ca.Wait() // killed: that is an error
-	end(t, b.begin(t))
-	if got := b.did(t); got != "ended internal true, step2, step3" {
-		t.Errorf("b: %s", got)
+func runOfAKilledWorkerIsTakenOver(t *testing.T, url string) {
+	a, b := newWorkers(t, url)
+	ca := a.start(t)
+	a.waitForNote("a step2")
+	must(t, ca.Process.Kill())
+	_ = ca.Wait() // an error, because the process was killed
+	waitForExit(t, b.start(t))
+	if got := b.notes(t); got != "ended internal true, step2, step3" {
+		t.Errorf("notes of b: %s", got)
 	}
-	if sum, attempts := onRecord(t, url); sum != 104 || attempts != 2 {
-		t.Errorf("sum %d after %d attempts", sum, attempts)
+	if sum, attempts := readRecord(t, url); sum != 104 || attempts != 2 {
+		t.Errorf("result %d after %d attempts", sum, attempts)
 	}
 }
 
 func stoppedWorkerRecordsNothing(t *testing.T, url string) {
-	a, b := workers(t, url)
-	ca := a.begin(t)
-	a.noted("a step2")
-	ok(t, ca.Process.Signal(syscall.SIGSTOP))
-	end(t, b.begin(t))
-	ok(t, os.WriteFile(filepath.Join(a.Notes, "go"), nil, 0o600))
-	ok(t, ca.Process.Signal(syscall.SIGCONT))
-	end(t, ca)
-	if got := a.did(t); got != "ended conflict false, step0, step1, step2" {
-		t.Errorf("a: %s", got)
+	a, b := newWorkers(t, url)
+	ca := a.start(t)
+	a.waitForNote("a step2")
+	must(t, ca.Process.Signal(syscall.SIGSTOP))
+	waitForExit(t, b.start(t))
+	must(t, os.WriteFile(filepath.Join(a.Notes, "go"), nil, 0o600))
+	must(t, ca.Process.Signal(syscall.SIGCONT))
+	waitForExit(t, ca)
+	if got := a.notes(t); got != "ended conflict false, step0, step1, step2" {
+		t.Errorf("notes of a: %s", got)
 	}
-	if sum, attempts := onRecord(t, url); sum != 104 || attempts != 2 {
-		t.Errorf("sum %d after %d attempts", sum, attempts)
+	if sum, attempts := readRecord(t, url); sum != 104 || attempts != 2 {
+		t.Errorf("result %d after %d attempts", sum, attempts)
 	}
-	reader := join(t, url, "reader2", func(*Engine) {})
+	reader := openShared(t, url, "reader2", func(*Engine) {})
 	if got := recordedSteps(t, reader, workerRun); got != "step0 101step1 102" {
-		t.Errorf("on record of a's attempt: %s", got)
+		t.Errorf("recorded steps of a's attempt: %s", got)
 	}
 }
 
-func restartedWorkerGoesOn(t *testing.T, url string) {
-	a, _ := workers(t, url)
-	ca := a.begin(t)
-	a.noted("a step2")
-	ok(t, ca.Process.Kill())
-	_ = ca.Wait() // killed: that is an error
-	ok(t, os.Remove(filepath.Join(a.Notes, "a step0")))
+func restartedWorkerContinues(t *testing.T, url string) {
+	a, _ := newWorkers(t, url)
+	ca := a.start(t)
+	a.waitForNote("a step2")
+	must(t, ca.Process.Kill())
+	_ = ca.Wait() // an error, because the process was killed
+	must(t, os.Remove(filepath.Join(a.Notes, "a step0")))
 	a.Hold = false
-	end(t, a.begin(t))
-	if got := a.did(t); got != "ended internal true, step1, step2, step3" {
-		t.Errorf("a: %s", got)
+	waitForExit(t, a.start(t))
+	if got := a.notes(t); got != "ended internal true, step1, step2, step3" {
+		t.Errorf("notes of a: %s", got)
 	}
-	if sum, attempts := onRecord(t, url); sum != 104 || attempts != 1 {
-		t.Errorf("sum %d after %d attempts", sum, attempts)
+	if sum, attempts := readRecord(t, url); sum != 104 || attempts != 1 {
+		t.Errorf("result %d after %d attempts", sum, attempts)
 	}
 }

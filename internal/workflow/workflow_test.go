@@ -14,8 +14,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// open returns a launched engine with the flows that setup registers.
-func open(t *testing.T, dir string, setup func(*Engine)) *Engine {
+// openEngine returns a launched engine with the flows that setup registers.
+func openEngine(t *testing.T, dir string, setup func(*Engine)) *Engine {
 	t.Helper()
 	e, err := Open(t.Context(), Config{Dir: dir, Grace: 10 * time.Second})
 	if err != nil {
@@ -29,7 +29,7 @@ func open(t *testing.T, dir string, setup func(*Engine)) *Engine {
 	return e
 }
 
-func ok(t testing.TB, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -40,8 +40,8 @@ func containsAll(s string, parts ...string) bool {
 	return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(s, part) })
 }
 
-// pair registers a flow of two steps, "first" and "second".
-func pair(first, second func(context.Context, int) (int, error)) func(*Engine) {
+// registerPair returns a function that registers the flow "pair" of two steps, "first" and "second".
+func registerPair(first, second func(context.Context, int) (int, error)) func(*Engine) {
 	return func(e *Engine) {
 		RegisterStep(e, "first", first)
 		RegisterStep(e, "second", second)
@@ -53,13 +53,13 @@ func pair(first, second func(context.Context, int) (int, error)) func(*Engine) {
 
 func addOne(_ context.Context, n int) (int, error) { return n + 1, nil }
 
-func TestStepsPassPlainDataAndAreOnRecord(t *testing.T) {
+func TestStepsPassPlainDataAndAreRecorded(t *testing.T) {
 	t.Parallel()
-	e := open(t, t.TempDir(), pair(addOne, addOne))
-	ok(t, e.Start(t.Context(), "r1", "pair", 40))
-	ok(t, e.Wait(t.Context(), "r1"))
+	e := openEngine(t, t.TempDir(), registerPair(addOne, addOne))
+	must(t, e.Start(t.Context(), "r1", "pair", 40))
+	must(t, e.Wait(t.Context(), "r1"))
 	st, err := e.Status(t.Context(), "r1")
-	ok(t, err)
+	must(t, err)
 	var n int
 	if found, err := st.Result("second", &n); !found || err != nil || n != 42 {
 		t.Fatalf("result of second: %d, found %v, %v", n, found, err)
@@ -72,12 +72,12 @@ func TestStepsPassPlainDataAndAreOnRecord(t *testing.T) {
 	}
 }
 
-// A step that was done before and fails now does not count with what it returned then: what is
-// known last is what the step before it returned.
-func TestLastResultIsNotThatOfAStepThatFailed(t *testing.T) {
+// If a step fails that succeeded before, Last returns the result of the step before it, and not that of its earlier
+// execution.
+func TestLastSkipsResultOfFailedStep(t *testing.T) {
 	t.Parallel()
 	calls := 0
-	e := open(t, t.TempDir(), func(e *Engine) {
+	e := openEngine(t, t.TempDir(), func(e *Engine) {
 		RegisterStep(e, "again", func(_ context.Context, n int) (int, error) {
 			if calls++; calls == 2 {
 				return 0, fault.New(fault.Full, "not now")
@@ -94,19 +94,19 @@ func TestLastResultIsNotThatOfAStepThatFailed(t *testing.T) {
 			return nil
 		})
 	})
-	ok(t, e.Start(t.Context(), "r1", "loop", 40))
+	must(t, e.Start(t.Context(), "r1", "loop", 40))
 	if err := e.Wait(t.Context(), "r1"); !fault.Is(err, fault.Full) {
 		t.Fatal(err)
 	}
 	st, err := e.Status(t.Context(), "r1")
-	ok(t, err)
+	must(t, err)
 	var n int
 	if found, err := st.Last(&n); !found || err != nil || n != 42 {
 		t.Fatalf("last result: %d, found %v, %v", n, found, err)
 	}
 	var none Status
 	if found, err := none.Last(&n); found || err != nil {
-		t.Fatalf("found a result of no step: %v", err)
+		t.Fatalf("Last of a status without steps: found %v, %v", found, err)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestFailedRunContinuesAfterTheLastGoodStep(t *testing.T) {
 	t.Parallel()
 	firsts, seconds := 0, 0
 	broken := true
-	e := open(t, t.TempDir(), pair(
+	e := openEngine(t, t.TempDir(), registerPair(
 		func(context.Context, int) (int, error) { firsts++; return 7, nil },
 		func(_ context.Context, n int) (int, error) {
 			if seconds++; broken {
@@ -122,16 +122,16 @@ func TestFailedRunContinuesAfterTheLastGoodStep(t *testing.T) {
 			}
 			return n * 6, nil
 		}))
-	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	must(t, e.Start(t.Context(), "r1", "pair", 0))
 	err := e.Wait(t.Context(), "r1")
 	if fault.KindOf(err) != fault.Full || fault.HintOf(err) != "free 3 GiB" {
 		t.Fatalf("error %v, kind %v, hint %q", err, fault.KindOf(err), fault.HintOf(err))
 	}
 	broken = false
-	ok(t, e.Start(t.Context(), "r1", "pair", 0))
-	ok(t, e.Wait(t.Context(), "r1"))
+	must(t, e.Start(t.Context(), "r1", "pair", 0))
+	must(t, e.Wait(t.Context(), "r1"))
 	st, err := e.Status(t.Context(), "r1")
-	ok(t, err)
+	must(t, err)
 	var n int
 	st.Result("second", &n)
 	if st.Attempt != 2 || n != 42 || firsts != 1 || seconds != 2 {
@@ -139,18 +139,18 @@ func TestFailedRunContinuesAfterTheLastGoodStep(t *testing.T) {
 	}
 }
 
-// A panic of a step fails its run, and is logged with its stack. The run continues when the step is mended.
+// A panic of a step fails its run, and is logged with its stack. The run continues when the step is repaired.
 func TestPanicFailsTheRun(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	var log strings.Builder
 	e, err := Open(ctx, Config{Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))})
-	ok(t, err)
-	var table map[string]int // nil until it is mended
-	pair(addOne, func(_ context.Context, n int) (int, error) { table["n"] = n; return n, nil })(e)
-	ok(t, e.Launch())
-	ok(t, e.Start(ctx, "r1", "pair", 40))
+	must(t, err)
+	var table map[string]int // nil until the step is repaired
+	registerPair(addOne, func(_ context.Context, n int) (int, error) { table["n"] = n; return n, nil })(e)
+	must(t, e.Launch())
+	must(t, e.Start(ctx, "r1", "pair", 40))
 	if err := e.Wait(ctx, "r1"); err == nil || fault.KindOf(err) != fault.Internal || !containsAll(err.Error(), "r1", "nil map") || fault.HintOf(err) == "" {
 		t.Fatalf("%v (%v)", err, fault.KindOf(err))
 	}
@@ -158,12 +158,12 @@ func TestPanicFailsTheRun(t *testing.T) {
 		t.Errorf("status %+v, %v", st, err)
 	}
 	table = map[string]int{}
-	ok(t, e.Start(ctx, "r1", "pair", 40))
-	ok(t, e.Wait(ctx, "r1"))
+	must(t, e.Start(ctx, "r1", "pair", 40))
+	must(t, e.Wait(ctx, "r1"))
 	if table["n"] != 41 {
-		t.Errorf("the second step got %d", table["n"])
+		t.Errorf("the second step got %d, want 41", table["n"])
 	}
-	ok(t, e.Close())
+	must(t, e.Close())
 	if !containsAll(log.String(), "level=ERROR", "nil map", "workflow_test.go") {
 		t.Errorf("log: %s", log.String())
 	}
@@ -175,22 +175,22 @@ func TestRecordedErrorKeepsKindAndRemedy(t *testing.T) {
 	fail := func(context.Context, int) (int, error) {
 		return 0, fault.New(fault.Corrupt, "chunk 7 differs").WithHint("run the same command again")
 	}
-	e := open(t, dir, pair(addOne, fail))
-	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	e := openEngine(t, dir, registerPair(addOne, fail))
+	must(t, e.Start(t.Context(), "r1", "pair", 0))
 	if err := e.Wait(t.Context(), "r1"); err == nil {
 		t.Fatal("run did not fail")
 	}
-	ok(t, e.Close())
-	e = open(t, dir, pair(addOne, fail))
+	must(t, e.Close())
+	e = openEngine(t, dir, registerPair(addOne, fail))
 	st, err := e.Status(t.Context(), "r1")
-	ok(t, err)
+	must(t, err)
 	if fault.KindOf(st.Err) != fault.Corrupt || fault.HintOf(st.Err) == "" || st.Err.Error() != "chunk 7 differs" {
 		t.Fatalf("recorded %v, kind %v, hint %q", st.Err, fault.KindOf(st.Err), fault.HintOf(st.Err))
 	}
 }
 
-// A step that waits for its context, and says when it began.
-func hang(began chan<- struct{}) func(context.Context, int) (int, error) {
+// blockUntilCanceled returns a step that sends to began, and then waits until its context ends.
+func blockUntilCanceled(began chan<- struct{}) func(context.Context, int) (int, error) {
 	return func(ctx context.Context, _ int) (int, error) {
 		began <- struct{}{}
 		<-ctx.Done()
@@ -198,34 +198,34 @@ func hang(began chan<- struct{}) func(context.Context, int) (int, error) {
 	}
 }
 
-func TestCancelEndsTheStepAndTheNextStartGoesOn(t *testing.T) {
+func TestCanceledRunResumesOnNextStart(t *testing.T) {
 	t.Parallel()
 	began := make(chan struct{}, 1)
-	second := hang(began)
-	e := open(t, t.TempDir(), pair(addOne, func(ctx context.Context, n int) (int, error) { return second(ctx, n) }))
-	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	second := blockUntilCanceled(began)
+	e := openEngine(t, t.TempDir(), registerPair(addOne, func(ctx context.Context, n int) (int, error) { return second(ctx, n) }))
+	must(t, e.Start(t.Context(), "r1", "pair", 0))
 	<-began
-	ok(t, e.Cancel(t.Context(), "r1"))
+	must(t, e.Cancel(t.Context(), "r1"))
 	if err := e.Wait(t.Context(), "r1"); fault.KindOf(err) != fault.Canceled {
 		t.Fatalf("canceled run ended with %v", err)
 	}
 	second = addOne
-	ok(t, e.Start(t.Context(), "r1", "pair", 0))
-	ok(t, e.Wait(t.Context(), "r1"))
+	must(t, e.Start(t.Context(), "r1", "pair", 0))
+	must(t, e.Wait(t.Context(), "r1"))
 }
 
 func TestWaitReturnsAfterTheCanceledStep(t *testing.T) {
 	t.Parallel()
 	began, release := make(chan struct{}), make(chan struct{})
-	e := open(t, t.TempDir(), pair(addOne, func(ctx context.Context, _ int) (int, error) {
+	e := openEngine(t, t.TempDir(), registerPair(addOne, func(ctx context.Context, _ int) (int, error) {
 		close(began)
 		<-ctx.Done()
 		<-release // cleaning up
 		return 0, ctx.Err()
 	}))
-	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	must(t, e.Start(t.Context(), "r1", "pair", 0))
 	<-began
-	ok(t, e.Cancel(t.Context(), "r1"))
+	must(t, e.Cancel(t.Context(), "r1"))
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := e.Wait(short, "r1"); short.Err() == nil {
@@ -240,68 +240,68 @@ func TestWaitReturnsAfterTheCanceledStep(t *testing.T) {
 func TestCloseLeavesTheRunPending(t *testing.T) {
 	t.Parallel()
 	dir, began := t.TempDir(), make(chan struct{}, 1)
-	e := open(t, dir, pair(addOne, hang(began)))
-	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	e := openEngine(t, dir, registerPair(addOne, blockUntilCanceled(began)))
+	must(t, e.Start(t.Context(), "r1", "pair", 0))
 	<-began
-	ok(t, e.Close())
-	e = open(t, dir, pair(hang(began), addOne)) // first would hang if it ran again
+	must(t, e.Close())
+	e = openEngine(t, dir, registerPair(blockUntilCanceled(began), addOne)) // the first step would block if it ran again
 	st, err := e.Status(t.Context(), "r1")
-	ok(t, err)
+	must(t, err)
 	if st.State != Pending {
-		t.Fatalf("state %s", st.State)
+		t.Fatalf("state %s, want %s", st.State, Pending)
 	}
-	ok(t, e.Start(t.Context(), "r1", "pair", 0))
-	ok(t, e.Wait(t.Context(), "r1"))
+	must(t, e.Start(t.Context(), "r1", "pair", 0))
+	must(t, e.Wait(t.Context(), "r1"))
 }
 
 func TestPendingRunsWaitUntilTheyAreStartedOrResumed(t *testing.T) {
 	t.Parallel()
 	dir, began := t.TempDir(), make(chan struct{}, 2)
-	e := open(t, dir, pair(addOne, hang(began)))
-	for _, run := range []string{"asked", "unasked"} {
-		ok(t, e.Start(t.Context(), run, "pair", 0))
+	e := openEngine(t, dir, registerPair(addOne, blockUntilCanceled(began)))
+	for _, run := range []string{"started", "waiting"} {
+		must(t, e.Start(t.Context(), run, "pair", 0))
 		<-began
 	}
-	ok(t, e.Close())
+	must(t, e.Close())
 
-	e = open(t, dir, pair(addOne, addOne))
-	ok(t, e.Start(t.Context(), "asked", "pair", 0))
-	ok(t, e.Wait(t.Context(), "asked"))
-	if st, err := e.Status(t.Context(), "unasked"); err != nil || st.State != Pending || len(st.Steps) != 1 {
-		t.Fatalf("unasked run: %+v, %v", st, err)
+	e = openEngine(t, dir, registerPair(addOne, addOne))
+	must(t, e.Start(t.Context(), "started", "pair", 0))
+	must(t, e.Wait(t.Context(), "started"))
+	if st, err := e.Status(t.Context(), "waiting"); err != nil || st.State != Pending || len(st.Steps) != 1 {
+		t.Fatalf("waiting run: %+v, %v", st, err)
 	}
-	ok(t, e.Close())
+	must(t, e.Close())
 
 	e, err := Open(t.Context(), Config{Dir: dir, Resume: func(string) bool { return true }})
-	ok(t, err)
+	must(t, err)
 	defer e.Close()
-	pair(addOne, addOne)(e)
-	ok(t, e.Launch())
-	ok(t, e.Wait(t.Context(), "unasked"))
+	registerPair(addOne, addOne)(e)
+	must(t, e.Launch())
+	must(t, e.Wait(t.Context(), "waiting"))
 }
 
 func TestSecondProcessIsRefusedByPid(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	open(t, dir, pair(addOne, addOne))
+	openEngine(t, dir, registerPair(addOne, addOne))
 	_, err := Open(t.Context(), Config{Dir: dir})
 	if fault.KindOf(err) != fault.Conflict || !strings.Contains(err.Error(), pid()) {
 		t.Fatalf("second open: %v", err)
 	}
 }
 
-func TestEveryConnectionKeepsTheFileWhole(t *testing.T) {
+func TestEveryConnectionUsesWAL(t *testing.T) {
 	t.Parallel()
-	e := open(t, t.TempDir(), pair(addOne, addOne))
-	for range stateConns { // held at once they are so many
+	e := openEngine(t, t.TempDir(), registerPair(addOne, addOne))
+	for range stateConns { // all connections, held at the same time
 		c, err := e.record.db.Conn(t.Context())
-		ok(t, err)
+		must(t, err)
 		defer c.Close()
 		var journal string
 		var sync int
-		ok(t, c.QueryRowContext(t.Context(), "PRAGMA journal_mode").Scan(&journal))
-		ok(t, c.QueryRowContext(t.Context(), "PRAGMA synchronous").Scan(&sync))
-		if journal != "wal" || sync != 1 { // the rest of it is lite's
+		must(t, c.QueryRowContext(t.Context(), "PRAGMA journal_mode").Scan(&journal))
+		must(t, c.QueryRowContext(t.Context(), "PRAGMA synchronous").Scan(&sync))
+		if journal != "wal" || sync != 1 { // package sqlitedb tests the other settings
 			t.Fatalf("journal_mode %s, synchronous %d; want wal, 1 (NORMAL)", journal, sync)
 		}
 	}
@@ -310,10 +310,10 @@ func TestEveryConnectionKeepsTheFileWhole(t *testing.T) {
 func TestStateDirectoryMayHaveAnyName(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, dir := range []string{"relative", "a b/c%20d", "q?x=1#y&_pragma=synchronous(OFF)"} {
-		e := open(t, dir, pair(addOne, addOne))
-		ok(t, e.Start(t.Context(), "r1", "pair", 0))
-		ok(t, e.Wait(t.Context(), "r1"))
-		ok(t, e.Close())
+		e := openEngine(t, dir, registerPair(addOne, addOne))
+		must(t, e.Start(t.Context(), "r1", "pair", 0))
+		must(t, e.Wait(t.Context(), "r1"))
+		must(t, e.Close())
 		if _, err := os.Stat(filepath.Join(dir, "state.db")); err != nil {
 			t.Error(err)
 		}
@@ -323,24 +323,24 @@ func TestStateDirectoryMayHaveAnyName(t *testing.T) {
 func TestStateIsPrivate(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
-	open(t, dir, pair(addOne, addOne))
+	openEngine(t, dir, registerPair(addOne, addOne))
 	for _, name := range []string{".", "state.db", "lock"} {
 		fi, err := os.Stat(filepath.Join(dir, name))
-		ok(t, err)
+		must(t, err)
 		if fi.Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s has mode %v", name, fi.Mode())
 		}
 	}
 }
 
-func TestForgottenRunStartsAfresh(t *testing.T) {
+func TestForgottenRunStartsAgain(t *testing.T) {
 	t.Parallel()
 	runs := 0
-	e := open(t, t.TempDir(), pair(func(context.Context, int) (int, error) { runs++; return 0, nil }, addOne))
+	e := openEngine(t, t.TempDir(), registerPair(func(context.Context, int) (int, error) { runs++; return 0, nil }, addOne))
 	for range 2 {
-		ok(t, e.Start(t.Context(), "r1", "pair", 0))
-		ok(t, e.Wait(t.Context(), "r1"))
-		ok(t, e.Forget(t.Context(), "r1"))
+		must(t, e.Start(t.Context(), "r1", "pair", 0))
+		must(t, e.Wait(t.Context(), "r1"))
+		must(t, e.Forget(t.Context(), "r1"))
 	}
 	if st, err := e.Status(t.Context(), "r1"); err != nil || st.State != None || runs != 2 {
 		t.Fatalf("status %+v, %v; first ran %d times", st, err, runs)
@@ -350,22 +350,22 @@ func TestForgottenRunStartsAfresh(t *testing.T) {
 func TestDoneRunIsNotRunAgain(t *testing.T) {
 	t.Parallel()
 	runs := 0
-	e := open(t, t.TempDir(), pair(func(context.Context, int) (int, error) { runs++; return 0, nil }, addOne))
+	e := openEngine(t, t.TempDir(), registerPair(func(context.Context, int) (int, error) { runs++; return 0, nil }, addOne))
 	for range 2 {
-		ok(t, e.Start(t.Context(), "r1", "pair", 0))
-		ok(t, e.Wait(t.Context(), "r1"))
+		must(t, e.Start(t.Context(), "r1", "pair", 0))
+		must(t, e.Wait(t.Context(), "r1"))
 	}
 	if runs != 1 {
-		t.Fatalf("first ran %d times", runs)
+		t.Fatalf("the first step ran %d times, want 1", runs)
 	}
 }
 
-func TestRunsThatShareAPrefixAreApart(t *testing.T) {
+func TestRunsWithCommonPrefixAreDistinct(t *testing.T) {
 	t.Parallel()
-	e := open(t, t.TempDir(), pair(addOne, addOne))
-	ok(t, e.Start(t.Context(), "web-10", "pair", 0))
-	ok(t, e.Wait(t.Context(), "web-10"))
-	for _, run := range []string{"web-1", "web_10"} { // the engine's look-up is a LIKE
+	e := openEngine(t, t.TempDir(), registerPair(addOne, addOne))
+	must(t, e.Start(t.Context(), "web-10", "pair", 0))
+	must(t, e.Wait(t.Context(), "web-10"))
+	for _, run := range []string{"web-1", "web_10"} { // the engine's query uses LIKE
 		if st, err := e.Status(t.Context(), run); err != nil || st.State != None {
 			t.Errorf("%s: %+v, %v", run, st, err)
 		}
@@ -374,10 +374,10 @@ func TestRunsThatShareAPrefixAreApart(t *testing.T) {
 
 func TestBadRunIDsAreRefused(t *testing.T) {
 	t.Parallel()
-	e := open(t, t.TempDir(), pair(addOne, addOne))
+	e := openEngine(t, t.TempDir(), registerPair(addOne, addOne))
 	for _, id := range []string{"", "a/2", "../x", "A b", strings.Repeat("x", 200)} {
 		if err := e.Start(t.Context(), id, "pair", 0); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("run id %q: %v", id, err)
+			t.Errorf("run ID %q: got %v, want Invalid", id, err)
 		}
 	}
 }
@@ -390,16 +390,16 @@ func TestEngineVariablesAreRefused(t *testing.T) {
 	}
 }
 
-func TestEngineIsQuietAtInfo(t *testing.T) {
+func TestEngineLogsNothingAtInfo(t *testing.T) {
 	t.Parallel()
 	var buf strings.Builder
 	e, err := Open(t.Context(), Config{Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&buf, nil))})
-	ok(t, err)
-	pair(addOne, addOne)(e)
-	ok(t, e.Launch())
-	ok(t, e.Start(t.Context(), "r1", "pair", 0))
-	ok(t, e.Wait(t.Context(), "r1"))
-	ok(t, e.Close())
+	must(t, err)
+	registerPair(addOne, addOne)(e)
+	must(t, e.Launch())
+	must(t, e.Start(t.Context(), "r1", "pair", 0))
+	must(t, e.Wait(t.Context(), "r1"))
+	must(t, e.Close())
 	if buf.Len() > 0 {
 		t.Fatalf("logged at Info or above:\n%s", buf.String())
 	}

@@ -2,14 +2,14 @@ package writebehind
 
 import "testing"
 
-// joined returns a pool with two accounts.
-func joined() (p *Pool, a, b *account) {
+// newPoolWithAccounts returns a pool with two accounts.
+func newPoolWithAccounts() (p *Pool, a, b *account) {
 	p = NewPool(MinBudget)
 	return p, p.openAccount(func() {}), p.openAccount(func() {})
 }
 
-// queued puts a buffer into the queue of an account, which has used up its share.
-func queued(t *testing.T, p *Pool, a *account) *ticket {
+// queueTicket queues a buffer for an account that has used up its share.
+func queueTicket(t *testing.T, p *Pool, a *account) *ticket {
 	t.Helper()
 	a.lentBytes = p.free
 	ticket, ok := p.admitOrQueue(a, mustGet(t, p, 64<<10))
@@ -19,21 +19,22 @@ func queued(t *testing.T, p *Pool, a *account) *ticket {
 	return ticket
 }
 
-func answered(t *ticket) bool { return len(t.ready) > 0 }
+// isAnswered reports whether a ticket is answered.
+func isAnswered(t *ticket) bool { return len(t.ready) > 0 }
 
-// A file that is closed leaves the others in the pool.
-func TestPartLeavesTheOthers(t *testing.T) {
-	p, a, b := joined()
+// Closing the account of a file keeps the other accounts of the pool.
+func TestCloseAccountKeepsTheOthers(t *testing.T) {
+	p, a, b := newPoolWithAccounts()
 	p.closeAccount(a)
 	if len(p.accounts) != 1 || p.accounts[0] != b {
-		t.Errorf("%d accounts are left", len(p.accounts))
+		t.Errorf("%d accounts, want the second one only", len(p.accounts))
 	}
 }
 
-// Shut sends away the waiters of one file, for memory and for windows, and leaves those of others.
-func TestShutRefusesTheWaitersOfOneFile(t *testing.T) {
-	p, a, b := joined()
-	memory := []*ticket{queued(t, p, a), queued(t, p, b)}
+// shutAccount refuses the waiters of one file, for memory and for windows, and keeps the waiters of others.
+func TestShutAccountRefusesWaitersOfOneFile(t *testing.T) {
+	p, a, b := newPoolWithAccounts()
+	memory := []*ticket{queueTicket(t, p, a), queueTicket(t, p, b)}
 	var windows []*ticket
 	for _, of := range []*account{a, b} {
 		w := p.idleTicket()
@@ -42,44 +43,44 @@ func TestShutRefusesTheWaitersOfOneFile(t *testing.T) {
 		windows = append(windows, w)
 	}
 	p.shutAccount(a)
-	if !answered(memory[0]) || !answered(windows[0]) || memory[0].ok || windows[0].window != nil {
+	if !isAnswered(memory[0]) || !isAnswered(windows[0]) || memory[0].ok || windows[0].window != nil {
 		t.Error("a waiter of the file still waits, or was admitted")
 	}
-	if answered(memory[1]) || answered(windows[1]) {
-		t.Error("a waiter of another file was sent away")
+	if isAnswered(memory[1]) || isAnswered(windows[1]) {
+		t.Error("a waiter of another file was answered")
 	}
 	if ok, err := p.admitBuffer(t.Context(), a, mustGet(t, p, 64<<10)); ok || err != nil {
-		t.Errorf("admitted after that: %v, %v", ok, err)
+		t.Errorf("admitted after shutAccount: %v, %v", ok, err)
 	}
 	if p.tryAdmit(a, mustGet(t, p, 64<<10)) {
-		t.Error("admitted at once after that")
+		t.Error("tryAdmit admits after shutAccount")
 	}
 	if p.takeWindow(a) != nil {
-		t.Error("a window is lent after that")
+		t.Error("a window is lent after shutAccount")
 	}
 }
 
-// TryWrite does not overtake the writes that wait.
+// tryAdmit does not overtake waiting writes.
 func TestTryAdmitDoesNotOvertake(t *testing.T) {
-	p, a, _ := joined()
-	waiter := queued(t, p, a)
+	p, a, _ := newPoolWithAccounts()
+	waiter := queueTicket(t, p, a)
 	a.lentBytes = 0
 	if p.tryAdmit(a, mustGet(t, p, 64<<10)) {
-		t.Error("it came before one that waits")
+		t.Error("admitted before a waiting write")
 	}
 	p.mu.Lock()
 	p.admitWaiting()
 	p.mu.Unlock()
-	if !answered(waiter) || !waiter.ok || a.lentBytes != 64<<10 {
-		t.Errorf("the waiter is not admitted: %d bytes held", a.lentBytes)
+	if !isAnswered(waiter) || !waiter.ok || a.lentBytes != 64<<10 {
+		t.Errorf("the waiter is not admitted: %d bytes lent", a.lentBytes)
 	}
 	if !p.tryAdmit(a, mustGet(t, p, 64<<10)) || a.lentBytes != 128<<10 {
-		t.Errorf("not admitted with no write before it: %d bytes held", a.lentBytes)
+		t.Errorf("not admitted without a waiting write: %d bytes lent", a.lentBytes)
 	}
 }
 
-// A file may hold what is left for all others, at least the floor, and always one write.
-func TestShareOfAFile(t *testing.T) {
+// A file may use as much memory as it leaves to all others, at least the floor, and always one write.
+func TestMemoryShareOfAFile(t *testing.T) {
 	p := NewPool(MinBudget)
 	for _, c := range []struct {
 		free, held, n int64
@@ -95,16 +96,16 @@ func TestShareOfAFile(t *testing.T) {
 	} {
 		p.free = c.free
 		if got := p.fitsShare(&account{lentBytes: c.held}, c.n); got != c.want {
-			t.Errorf("%d more with %d held and %d free: %v", c.n, c.held, c.free, got)
+			t.Errorf("%d more bytes with %d lent and %d free: %v, want %v", c.n, c.held, c.free, got, c.want)
 		}
 	}
 }
 
-// Waiters of a file are admitted in order: one that does not fit holds up those behind it, and not the
-// other file.
+// Waiters of a file are admitted in order: one that does not fit delays the later ones of its file, and not those of
+// other files.
 func TestAdmissionIsInOrder(t *testing.T) {
-	p, a, b := joined()
-	p.openAccount(func() {}) // has no waiters
+	p, a, b := newPoolWithAccounts()
+	p.openAccount(func() {}) // an account without waiters
 	a.lentBytes, b.lentBytes = p.free, p.free
 	large, _ := p.admitOrQueue(a, mustGet(t, p, MaxBuffer))
 	small, _ := p.admitOrQueue(a, mustGet(t, p, 4096))
@@ -114,23 +115,23 @@ func TestAdmissionIsInOrder(t *testing.T) {
 	p.mu.Lock()
 	p.admitWaiting()
 	p.mu.Unlock()
-	if answered(large) || answered(small) || !answered(other) {
-		t.Errorf("admitted: large %v, small %v, other %v", answered(large), answered(small), answered(other))
+	if isAnswered(large) || isAnswered(small) || !isAnswered(other) {
+		t.Errorf("admitted: large %v, small %v, other %v", isAnswered(large), isAnswered(small), isAnswered(other))
 	}
 	p.admitAll(a)
-	if !answered(large) || !answered(small) || !large.ok || !small.ok || a.lentBytes != room-8192+MaxBuffer+4096 {
-		t.Errorf("admitted: large %v, small %v; %d bytes held", answered(large), answered(small), a.lentBytes)
+	if !isAnswered(large) || !isAnswered(small) || !large.ok || !small.ok || a.lentBytes != room-8192+MaxBuffer+4096 {
+		t.Errorf("admitted: large %v, small %v; %d bytes lent", isAnswered(large), isAnswered(small), a.lentBytes)
 	}
 }
 
-// A buffer is given back once; giving it back again is a mistake of the program.
+// A buffer is returned by its last Release. Another Release panics.
 func TestBufferIsReleasedOnce(t *testing.T) {
 	p := NewPool(MinBudget)
 	b := mustGet(t, p, 100)
 	b.retain()
 	b.Release()
 	if p.Lent() == 0 {
-		t.Error("it was given back while a piece shows it")
+		t.Error("the buffer was returned while a piece uses it")
 	}
 	b.Release()
 	if p.Lent() != 0 {
@@ -138,14 +139,14 @@ func TestBufferIsReleasedOnce(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("the second release is not noticed")
+			t.Error("the extra Release does not panic")
 		}
 	}()
 	b.Release()
 }
 
-// A class has the smallest slots that are large enough.
-func TestClassesOfSizes(t *testing.T) {
+// classOf returns the class with the smallest slots that are large enough.
+func TestBufferSizeClasses(t *testing.T) {
 	for n, want := range map[int]int64{0: 4096, 1: 4096, 4096: 4096, 4097: 8192, 8192: 8192, 8193: 16384, MaxBuffer - 1: MaxBuffer, MaxBuffer: MaxBuffer} {
 		if got := slotLen(classOf(n)); got != want {
 			t.Errorf("%d bytes are in a slot of %d, want %d", n, got, want)
@@ -155,14 +156,14 @@ func TestClassesOfSizes(t *testing.T) {
 	mustGet(t, p, 0).Release()
 	for _, n := range []int{-1, MaxBuffer + 1} {
 		if _, err := p.Get(t.Context(), n); err == nil {
-			t.Errorf("a buffer of %d bytes", n)
+			t.Errorf("Get returns a buffer of %d bytes", n)
 		}
 	}
 }
 
-// A DiskOffset puts pieces of a MiB into one block, each at its own offset, in any order; pieces of another
-// disk, of another MiB, or without alignment go elsewhere.
-func TestPlacesOfBuffers(t *testing.T) {
+// With a DiskOffset, pieces of a MiB get buffers in one block, each at its offset, in any order. Pieces of another
+// disk, of another MiB, or without alignment get buffers in other blocks.
+func TestOffsetsOfBuffers(t *testing.T) {
 	p := NewPool(MinBudget)
 	get := func(disk uint64, off int64) *Buffer {
 		b, err := p.GetAt(t.Context(), 64<<10, DiskOffset{Disk: disk, Off: off})
@@ -182,14 +183,14 @@ func TestPlacesOfBuffers(t *testing.T) {
 	}
 	for name, b := range map[string]*Buffer{"another MiB": get(7, 4<<20), "another disk": get(8, 3<<20+256<<10), "no disk": get(0, 3<<20+256<<10), "not aligned": get(7, 3<<20+256<<10+512), "the same place": get(7, 3<<20)} {
 		if b.block == first.block {
-			t.Errorf("%s is in the block of the others", name)
+			t.Errorf("%s: the buffer is in the block of the others", name)
 		}
 	}
 }
 
-// A file may have one window, and no more than are left for all others.
-func TestWindowsAreShared(t *testing.T) {
-	p, a, b := joined()
+// A file may have one window, and as many more as it leaves to all others.
+func TestWindowShareOfAFile(t *testing.T) {
+	p, a, b := newPoolWithAccounts()
 	total := p.unmade
 	for a.windows < total {
 		p.mu.Lock()
@@ -203,31 +204,31 @@ func TestWindowsAreShared(t *testing.T) {
 		t.Errorf("one file has %d of %d windows, want %d", a.windows, total, want)
 	}
 	if w := p.takeWindow(b); w == nil || b.windows != 1 {
-		t.Error("the other has none")
+		t.Error("the other file gets no window")
 	} else {
 		p.giveWindow(b, w)
 	}
 	if b.windows != 0 || len(p.windows) != 1 {
-		t.Errorf("it has %d windows after it gave its own back", b.windows)
+		t.Errorf("the other file has %d windows after it returned its window", b.windows)
 	}
 }
 
-// No two small buffers share memory, however many of them a block has.
+// No two small buffers share memory, with any number of them in a block.
 func TestSmallBuffersDoNotOverlap(t *testing.T) {
 	p := NewPool(MinBudget)
 	seen := map[*byte]bool{}
 	for n := range 3 * blockLen / minSlot {
 		b := mustGet(t, p, 100)
 		if first := &b.Bytes()[0]; seen[first] {
-			t.Fatalf("buffer %d has the memory of another one", n)
+			t.Fatalf("buffer %d shares memory with another one", n)
 		} else {
 			seen[first] = true
 		}
 	}
 }
 
-// A slot that is free again in a block with a home is for that home, while there are other blocks.
-func TestFreedSlotStaysWithItsHome(t *testing.T) {
+// A freed slot in a block for a part of a disk is kept for that part while other blocks are free.
+func TestFreedSlotIsKeptForItsDiskPart(t *testing.T) {
 	p := NewPool(MinBudget)
 	var all []*Buffer
 	for off := int64(0); off < blockLen; off += 64 << 10 {
@@ -240,9 +241,9 @@ func TestFreedSlotStaysWithItsHome(t *testing.T) {
 	home := all[0].block
 	all[3].Release()
 	if b := mustGet(t, p, 64<<10); b.block == home {
-		t.Error("a buffer without a place has it")
+		t.Error("a buffer without an offset is in the block")
 	}
 	if b, err := p.GetAt(t.Context(), 64<<10, DiskOffset{Disk: 7, Off: 3 * 64 << 10}); err != nil || b.block != home || b.slot != 3 {
-		t.Errorf("the buffer of that place does not have it: %v", err)
+		t.Errorf("the buffer for the freed offset is not in its slot: %v", err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// BenchmarkWrite takes a GiB in writes of 64 KiB and lets a target forget it: what the
-// package itself costs. Placed writes are hashed where they lie, others gathered first.
+// BenchmarkWrite measures the package with a GiB in writes of 64 KiB, and a target that discards the data.
+// Placed writes are hashed in their buffers, others are gathered first.
 func BenchmarkWrite(b *testing.B) {
 	for _, c := range []struct {
 		name   string
@@ -44,6 +44,7 @@ func benchLog(b *testing.B, size int64) *manifest.Log {
 	return log
 }
 
+// landBytes writes size bytes in buffers of piece bytes to a file whose target discards them.
 func landBytes(ctx context.Context, log manifest.Ledger, number uint64, size int64, piece int) error {
 	pool := NewPool(64 << 20)
 	f, err := New(disk.NewNull(size), log, pool, Options{Fresh: true})

@@ -6,16 +6,17 @@ import (
 	"testing"
 )
 
-// choices are random numbers that a fuzzer chooses, two bytes each, as long as it has any.
-type choices struct {
-	left []byte
-	n    uint64 // of numbers: no two are the same, or package rand might look for others for ever
+// fuzzSource is a rand.Source of numbers from the input of a fuzzer, two bytes each. After the
+// end of the input it returns a fixed sequence.
+type fuzzSource struct {
+	left []byte // rest of the input
+	n    uint64 // number of calls; makes each number different, because package rand may retry without end
 }
 
 const choiceLen = 2
 
-func (c *choices) Uint64() uint64 {
-	const spread = 0x9e3779b97f4a7c15 // what is asked for are the highest bits
+func (c *fuzzSource) Uint64() uint64 {
+	const spread = 0x9e3779b97f4a7c15 // package rand uses the highest bits
 	c.n++
 	if len(c.left) < choiceLen {
 		return c.n * spread
@@ -25,9 +26,9 @@ func (c *choices) Uint64() uint64 {
 	return (uint64(v)<<32 + c.n) * spread
 }
 
-// FuzzFile writes, reads, cuts, commits and waits as the input says: all reads are what a
-// plain slice of bytes holds, so is the image in the end, and whatever a crash leaves
-// between any two steps holds what its manifest lists and can be landed on.
+// FuzzFile performs the writes, reads, truncations and commits that the input selects. All reads and the final image
+// agree with a slice of bytes. After a crash between two steps, the image has all chunks that its manifest lists, and
+// the landing can continue.
 func FuzzFile(f *testing.F) {
 	rnd := rand.New(rand.NewPCG(12, 1))
 	for _, n := range []int{3, 60, 300, 1000} {
@@ -38,29 +39,29 @@ func FuzzFile(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		const most = 1 << 10 // bytes: longer inputs take seconds each
+		const most = 1 << 10 // maximum length; longer inputs take seconds each
 		if len(in) > most {
 			t.Skip()
 		}
-		c := &choices{left: in}
-		p := newFuzzed(t, rand.New(c))
+		c := &fuzzSource{left: in}
+		p := newFuzzTest(t, rand.New(c))
 		for len(c.left) >= choiceLen {
 			if p.rnd.IntN(16) == 0 {
-				resume(t, picture(t, p.img, p.path, p.rnd), p.rnd)
+				resumeAfterCrash(t, takeCrashState(t, p.img, p.path, p.rnd), p.rnd)
 			}
-			p.rig.must(p.step())
+			p.testFile.noError(p.doStep())
 		}
-		p.rig.must(p.Finish(t.Context()))
+		p.testFile.noError(p.Finish(t.Context()))
 		p.wantImage(p.bytes)
 	})
 }
 
-func newFuzzed(t *testing.T, rnd *rand.Rand) *player {
+func newFuzzTest(t *testing.T, rnd *rand.Rand) *modelTest {
 	size := 1<<20 + rnd.Int64N(2<<20)
 	img := newImage(t, size)
-	img.dirty()
+	img.fillWithGarbage()
 	log, path := newLog(t, size)
-	timer := newManual()
-	r := openRig(t, img, log, path, NewPool(MinBudget), Options{CheckpointBytes: 1 << 20, AfterFunc: timer.AfterFunc})
-	return &player{rig: r, model: model{bytes: make([]byte, size)}, rnd: rnd}
+	timer := newManualTimer()
+	r := openTestFile(t, img, log, path, NewPool(MinBudget), Options{CheckpointBytes: 1 << 20, AfterFunc: timer.AfterFunc})
+	return &modelTest{testFile: r, model: model{bytes: make([]byte, size)}, rnd: rnd}
 }

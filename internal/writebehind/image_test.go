@@ -16,34 +16,34 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// A memoryImage is a Target in memory, and the Reader of it, that misbehaves as targets do: calls
-// overtake each other, stop half-way, and what was not synced may be gone after a crash.
-// It fails the test if two calls for the same bytes meet, which no Target allows.
+// A memoryImage is a Target in memory and its Reader. As on a real target, calls overtake each other and are not atomic.
+// A crash may drop data that was not synced.
+// It fails the test if two concurrent calls overlap, which no Target permits.
 type memoryImage struct {
 	t     *testing.T
 	hints disk.Hints
 
-	// before is called before each call, without mu; its error is the call's.
+	// before is called before each call, without mu. The call fails with its error.
 	before func(op string, r disk.Range) error
 
-	mu     sync.Mutex
-	now    []byte // what reads see
-	safe   []byte // what surely survives
-	active map[disk.Range]bool
-	writes []disk.Range
-	zeroed []disk.Range
-	reads  int
-	syncs  int
+	mu      sync.Mutex
+	now     []byte              // current content
+	durable []byte              // synced content
+	active  map[disk.Range]bool // ranges of the current calls
+	writes  []disk.Range
+	zeroed  []disk.Range
+	reads   int // number of reads
+	syncs   int // number of syncs
 }
 
 func newImage(t *testing.T, size int64) *memoryImage {
-	return &memoryImage{t: t, now: make([]byte, size), safe: make([]byte, size), active: map[disk.Range]bool{}}
+	return &memoryImage{t: t, now: make([]byte, size), durable: make([]byte, size), active: map[disk.Range]bool{}}
 }
 
-// dirty fills the image with bytes that nobody may see.
-func (m *memoryImage) dirty() {
-	copy(m.now, fill(len(m.now), 0xee))
-	copy(m.safe, m.now)
+// fillWithGarbage fills the image with bytes that no read may return.
+func (m *memoryImage) fillWithGarbage() {
+	copy(m.now, repeatByte(len(m.now), 0xee))
+	copy(m.durable, m.now)
 }
 
 func (m *memoryImage) Size() int64                  { return int64(len(m.now)) }
@@ -51,7 +51,7 @@ func (m *memoryImage) Hints() disk.Hints            { return m.hints }
 func (m *memoryImage) Finish(context.Context) error { return nil }
 func (m *memoryImage) Close() error                 { return nil }
 
-func (m *memoryImage) begin(ctx context.Context, op string, r disk.Range) error {
+func (m *memoryImage) beginCall(ctx context.Context, op string, r disk.Range) error {
 	if m.before != nil {
 		if err := m.before(op, r); err != nil {
 			return err
@@ -68,7 +68,7 @@ func (m *memoryImage) begin(ctx context.Context, op string, r disk.Range) error 
 	return ctx.Err()
 }
 
-func (m *memoryImage) end(r disk.Range) {
+func (m *memoryImage) endCall(r disk.Range) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.active, r)
@@ -76,29 +76,29 @@ func (m *memoryImage) end(r disk.Range) {
 
 func (m *memoryImage) WriteAt(ctx context.Context, p []byte, off int64) error {
 	r := disk.Range{Off: off, Len: int64(len(p))}
-	defer m.end(r)
-	if err := m.begin(ctx, "write", r); err != nil {
+	defer m.endCall(r)
+	if err := m.beginCall(ctx, "write", r); err != nil {
 		return err
 	}
 	half := len(p) / 2
-	m.store(p[:half], off)
+	m.storeBytes(p[:half], off)
 	runtime.Gosched()
-	m.store(p[half:], off+int64(half))
+	m.storeBytes(p[half:], off+int64(half))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.writes = append(m.writes, r)
 	return nil
 }
 
-func (m *memoryImage) store(p []byte, off int64) {
+func (m *memoryImage) storeBytes(p []byte, off int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	copy(m.now[off:], p)
 }
 
 func (m *memoryImage) Zero(ctx context.Context, r disk.Range) error {
-	defer m.end(r)
-	if err := m.begin(ctx, "zero", r); err != nil {
+	defer m.endCall(r)
+	if err := m.beginCall(ctx, "zero", r); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -116,32 +116,32 @@ func (m *memoryImage) Sync(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	copy(m.safe, m.now)
+	copy(m.durable, m.now)
 	m.syncs++
 	return ctx.Err()
 }
 
-// ReadAt reads in two halves, so that a write that comes between them would show.
+// ReadAt reads in two halves, so that a write between them is visible.
 func (m *memoryImage) ReadAt(ctx context.Context, p []byte, off int64) error {
 	half := len(p) / 2
-	m.load(p[:half], off)
+	m.loadBytes(p[:half], off)
 	runtime.Gosched()
-	m.load(p[half:], off+int64(half))
+	m.loadBytes(p[half:], off+int64(half))
 	return ctx.Err()
 }
 
-func (m *memoryImage) load(p []byte, off int64) {
+func (m *memoryImage) loadBytes(p []byte, off int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reads++
 	copy(p, m.now[off:])
 }
 
-// survivor returns what a crash now might leave: what was synced, and some of the rest. It
-// needs mu.
-func (m *memoryImage) survivor(rnd *rand.Rand) []byte {
+// contentAfterCrash returns a possible content after a crash: the synced data, and some random sectors of the rest.
+// The caller holds mu.
+func (m *memoryImage) contentAfterCrash(rnd *rand.Rand) []byte {
 	const sector = 4096
-	out := append([]byte(nil), m.safe...)
+	out := append([]byte(nil), m.durable...)
 	for off := 0; off < len(out); off += sector {
 		if end := min(off+sector, len(out)); rnd.IntN(2) == 0 {
 			copy(out[off:end], m.now[off:end])
@@ -150,18 +150,18 @@ func (m *memoryImage) survivor(rnd *rand.Rand) []byte {
 	return out
 }
 
-// picture returns what a crash now might leave of the image and the manifest at path.
-func picture(t *testing.T, m *memoryImage, path string, rnd *rand.Rand) crashed {
+// takeCrashState returns a possible state of the image and the manifest at path after a crash.
+func takeCrashState(t *testing.T, m *memoryImage, path string, rnd *rand.Rand) crashState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Error(err)
 	}
-	return crashed{image: m.survivor(rnd), manifest: b}
+	return crashState{image: m.contentAfterCrash(rnd), manifest: b}
 }
 
-// openCopy opens a manifest of these bytes.
+// openCopy opens a new manifest file with the given content.
 func openCopy(t *testing.T, b []byte) (*manifest.Log, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk.manifest")
@@ -186,8 +186,8 @@ func newLog(t *testing.T, size int64) (*manifest.Log, string) {
 	return log, path
 }
 
-// A rig is a file that lands on an image.
-type rig struct {
+// testFile is a file with a memoryImage as its target.
+type testFile struct {
 	*File
 	t    *testing.T
 	img  *memoryImage
@@ -196,21 +196,21 @@ type rig struct {
 	path string
 }
 
-const never = 1 << 62 // nanoseconds, or bytes: no checkpoint but those that are asked for
+const never = 1 << 62 // nanoseconds or bytes; prevents automatic checkpoints
 
-// roomy is a budget that nothing in a test but the tests of small ones comes near to.
-const roomy = 512 << 20
+// largeBudget is a budget that is never used up.
+const largeBudget = 512 << 20
 
-// newRig lands a fresh disk. o may say more.
-func newRig(t *testing.T, size int64, o Options) *rig {
+// newTestFile returns a testFile with a fresh target and the options o.
+func newTestFile(t *testing.T, size int64, o Options) *testFile {
 	t.Helper()
 	img := newImage(t, size)
 	log, path := newLog(t, size)
 	o.Fresh = true
-	return openRig(t, img, log, path, NewPool(roomy), o)
+	return openTestFile(t, img, log, path, NewPool(largeBudget), o)
 }
 
-func openRig(t *testing.T, img *memoryImage, log *manifest.Log, path string, pool *Pool, o Options) *rig {
+func openTestFile(t *testing.T, img *memoryImage, log *manifest.Log, path string, pool *Pool, o Options) *testFile {
 	t.Helper()
 	if o.CheckpointEvery == 0 {
 		o.CheckpointEvery = never
@@ -222,7 +222,7 @@ func openRig(t *testing.T, img *memoryImage, log *manifest.Log, path string, poo
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{File: f, t: t, img: img, log: log, pool: pool, path: path}
+	r := &testFile{File: f, t: t, img: img, log: log, pool: pool, path: path}
 	t.Cleanup(func() {
 		if err := f.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -230,17 +230,17 @@ func openRig(t *testing.T, img *memoryImage, log *manifest.Log, path string, poo
 		pool.mu.Lock()
 		defer pool.mu.Unlock()
 		if a := f.account; a.lentBytes != 0 || a.windows != 0 {
-			t.Errorf("closed, the file holds %d bytes and %d windows", a.lentBytes, a.windows)
+			t.Errorf("the closed file has %d bytes and %d windows", a.lentBytes, a.windows)
 		}
 	})
 	return r
 }
 
-// write writes p, cut to buffers.
-func (r *rig) write(p []byte, off int64) error {
+// writeBytes writes p in buffers.
+func (r *testFile) writeBytes(p []byte, off int64) error {
 	for len(p) > 0 {
 		n := min(len(p), MaxBuffer)
-		if err := deliver(r.t.Context(), r.File, r.pool, p[:n], off); err != nil {
+		if err := writeBuffer(r.t.Context(), r.File, r.pool, p[:n], off); err != nil {
 			return err
 		}
 		p, off = p[n:], off+int64(n)
@@ -248,9 +248,9 @@ func (r *rig) write(p []byte, off int64) error {
 	return nil
 }
 
-// deliver writes p by one of the ways there are, at random: in place or anywhere, without
-// waiting where that goes or with.
-func deliver(ctx context.Context, f *File, pool *Pool, p []byte, off int64) error {
+// writeBuffer writes p in a random way: with or without a buffer for its offset, with Write or first with
+// TryWrite.
+func writeBuffer(ctx context.Context, f *File, pool *Pool, p []byte, off int64) error {
 	b, err := pool.GetAt(ctx, len(p), DiskOffset{Disk: rand.Uint64N(2), Off: off})
 	if err != nil {
 		return err
@@ -264,22 +264,22 @@ func deliver(ctx context.Context, f *File, pool *Pool, p []byte, off int64) erro
 	return f.Write(ctx, b, off)
 }
 
-func (r *rig) mustWrite(p []byte, off int64) {
+func (r *testFile) mustWrite(p []byte, off int64) {
 	r.t.Helper()
-	if err := r.write(p, off); err != nil {
+	if err := r.writeBytes(p, off); err != nil {
 		r.t.Fatalf("write at %d: %v", off, err)
 	}
 }
 
-func (r *rig) must(err error) {
+func (r *testFile) noError(err error) {
 	r.t.Helper()
 	if err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// wantRead fails unless the file holds want at off.
-func (r *rig) wantRead(want []byte, off int64) {
+// wantRead fails the test if a read at off does not return want.
+func (r *testFile) wantRead(want []byte, off int64) {
 	r.t.Helper()
 	got := make([]byte, len(want))
 	n, err := r.ReadAt(r.t.Context(), got, off)
@@ -289,29 +289,29 @@ func (r *rig) wantRead(want []byte, off int64) {
 	wantBytes(r.t, "file", got, want, off)
 }
 
-// wantImage fails unless the finished image holds want and the manifest is its.
-func (r *rig) wantImage(want []byte) {
+// wantImage fails the test if the finished image differs from want, or the manifest from the image.
+func (r *testFile) wantImage(want []byte) {
 	r.t.Helper()
 	wantBytes(r.t, "image", r.img.now, want, 0)
 	if !r.log.Complete() {
-		r.t.Fatalf("the manifest lacks %d chunks", r.log.Missing())
+		r.t.Fatalf("%d chunks are missing in the manifest", r.log.Missing())
 	}
 	wantListed(r.t, r.log, want)
 }
 
-func wantBytes(t *testing.T, what string, got, want []byte, off int64) {
+func wantBytes(t *testing.T, name string, got, want []byte, off int64) {
 	t.Helper()
 	if bytes.Equal(got[:len(want)], want) {
 		return
 	}
 	for i := range want {
 		if got[i] != want[i] {
-			t.Fatalf("byte %d of the %s is %#02x, want %#02x", off+int64(i), what, got[i], want[i])
+			t.Fatalf("byte %d of the %s is %#02x, want %#02x", off+int64(i), name, got[i], want[i])
 		}
 	}
 }
 
-// wantListed fails unless every chunk that the log lists is in the image.
+// wantListed fails the test if a chunk that the log lists differs in the image.
 func wantListed(t *testing.T, log *manifest.Log, image []byte) {
 	t.Helper()
 	for n := range log.Chunks() {
@@ -321,20 +321,20 @@ func wantListed(t *testing.T, log *manifest.Log, image []byte) {
 		}
 		r := log.Info().Chunk(n)
 		if ok && h != manifest.HashOf(image[r.Off:r.End()]) {
-			t.Fatalf("chunk %d is listed and not in the image", n)
+			t.Fatalf("chunk %d is listed, but differs in the image", n)
 		}
 	}
 }
 
-// fill returns n bytes that say who wrote them.
-func fill(n int, id byte) []byte {
+// repeatByte returns n bytes with the value id.
+func repeatByte(n int, id byte) []byte {
 	return bytes.Repeat([]byte{id}, n)
 }
 
-// gate lets calls of an image wait.
+// gate lets calls of an image wait until the test opens it.
 type gate struct {
 	open    chan struct{} // closed by the test
-	reached chan struct{} // one for each call that waits
+	reached chan struct{} // one value for each waiting call
 }
 
 func newGate() *gate {

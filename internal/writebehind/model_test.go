@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// A model is what a disk must be: its bytes, and how many of them there are.
+// A model is the expected content and size of a disk.
 type model struct {
 	bytes []byte // zeros from size on
 	size  int64
@@ -30,15 +30,15 @@ func (m *model) truncate(size int64) {
 	m.size = size
 }
 
-// A player does random things to a rig, and the same to a model.
-type player struct {
-	*rig
+// A modelTest performs random operations on a testFile and on a model.
+type modelTest struct {
+	*testFile
 	model
 	rnd *rand.Rand
 }
 
-// step does one thing.
-func (p *player) step() error {
+// doStep performs one random operation.
+func (p *modelTest) doStep() error {
 	switch n := p.rnd.IntN(100); {
 	case n < 70:
 		return p.writeSome()
@@ -49,25 +49,25 @@ func (p *player) step() error {
 	case n < 96:
 		return p.Commit(p.t.Context())
 	case n < 98:
-		return p.reset(p.rnd.Int64N(int64(len(p.bytes)) + 1))
+		return p.truncateBoth(p.rnd.Int64N(int64(len(p.bytes)) + 1))
 	}
 	p.checkpoints.onTimer()
 	return nil
 }
 
-func (p *player) writeSome() error {
-	n := p.length()
+func (p *modelTest) writeSome() error {
+	n := p.randomLength()
 	off := p.rnd.Int64N(int64(len(p.bytes)) - n + 1)
 	if p.rnd.IntN(3) > 0 {
 		off &^= 4095
 	}
-	b := bytes.Repeat([]byte{byte(p.rnd.IntN(5))}, int(n)) // some of it zeros
+	b := bytes.Repeat([]byte{byte(p.rnd.IntN(5))}, int(n)) // a fifth of the writes are zeros
 	p.model.write(b, off)
-	return p.rig.write(b, off)
+	return p.testFile.writeBytes(b, off)
 }
 
-// length favours what streams bring, and what breaks things.
-func (p *player) length() int64 {
+// randomLength returns the length of a write: often that of a stream, sometimes short or unaligned.
+func (p *modelTest) randomLength() int64 {
 	size := int64(len(p.bytes))
 	switch p.rnd.IntN(4) {
 	case 0:
@@ -80,7 +80,7 @@ func (p *player) length() int64 {
 	return p.rnd.Int64N(min(5000, size)) + 1
 }
 
-func (p *player) readSome() error {
+func (p *modelTest) readSome() error {
 	off := p.rnd.Int64N(int64(len(p.bytes)))
 	got := make([]byte, p.rnd.Int64N(2<<20)+1)
 	n, err := p.ReadAt(p.t.Context(), got, off)
@@ -97,22 +97,22 @@ func (p *player) readSome() error {
 	return nil
 }
 
-// truncateSome grows mostly: what was cut is soon only zeros.
-func (p *player) truncateSome() error {
+// truncateSome mostly grows the disk, because a truncated disk would soon have only zeros.
+func (p *modelTest) truncateSome() error {
 	size := p.model.size + p.rnd.Int64N(int64(len(p.bytes))-p.model.size+1)
 	if p.rnd.IntN(3) == 0 {
 		size = p.rnd.Int64N(int64(len(p.bytes)) + 1)
 	}
-	return p.reset(size)
+	return p.truncateBoth(size)
 }
 
-func (p *player) reset(size int64) error {
+func (p *modelTest) truncateBoth(size int64) error {
 	p.truncate(size)
 	return p.Truncate(p.t.Context(), size)
 }
 
-// reorder makes calls of an image overtake each other.
-func reorder(seed uint64) func(string, disk.Range) error {
+// reorderCalls makes calls of an image overtake each other.
+func reorderCalls(seed uint64) func(string, disk.Range) error {
 	var mu sync.Mutex
 	rnd := rand.New(rand.NewPCG(seed, 7))
 	return func(string, disk.Range) error {
@@ -126,41 +126,41 @@ func reorder(seed uint64) func(string, disk.Range) error {
 	}
 }
 
-func TestFileIsWhatTheModelIs(t *testing.T) {
+func TestFileAgreesWithModel(t *testing.T) {
 	seeds := uint64(4)
 	if testing.Short() {
 		seeds = 2
 	}
 	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { playModel(t, seed) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { runModelTest(t, seed) })
 	}
 }
 
-func playModel(t *testing.T, seed uint64) {
+func runModelTest(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 3))
 	size := 3<<20 + rnd.Int64N(4<<20)
 	img := newImage(t, size)
-	img.before = reorder(seed)
-	img.dirty()
+	img.before = reorderCalls(seed)
+	img.fillWithGarbage()
 	log, path := newLog(t, size)
-	timer := newManual()
-	r := openRig(t, img, log, path, NewPool(MinBudget), Options{CheckpointBytes: 6 << 20, AfterFunc: timer.AfterFunc})
-	p := &player{rig: r, model: model{bytes: make([]byte, size)}, rnd: rnd}
+	timer := newManualTimer()
+	r := openTestFile(t, img, log, path, NewPool(MinBudget), Options{CheckpointBytes: 6 << 20, AfterFunc: timer.AfterFunc})
+	p := &modelTest{testFile: r, model: model{bytes: make([]byte, size)}, rnd: rnd}
 	for i := range 200 {
-		if err := p.step(); err != nil {
+		if err := p.doStep(); err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
 	}
-	r.must(r.Finish(t.Context()))
+	r.noError(r.Finish(t.Context()))
 	r.wantImage(p.bytes)
 }
 
-// Many write at once, each its own stripes of the same chunks, and find what they wrote.
-func TestWritersOfTheSameChunksDoNotDisturbEachOther(t *testing.T) {
+// Concurrent writers write different stripes of the same chunks, and each reads its own data back.
+func TestConcurrentWritesToTheSameChunks(t *testing.T) {
 	const size, stripe, writers = 4 << 20, 24 << 10, 4
-	r := newRig(t, size, Options{CheckpointBytes: 2 << 20})
-	r.img.before = reorder(1)
-	r.must(r.Truncate(t.Context(), size))
+	r := newTestFile(t, size, Options{CheckpointBytes: 2 << 20})
+	r.img.before = reorderCalls(1)
+	r.noError(r.Truncate(t.Context(), size))
 	want := make([]byte, size)
 	var group sync.WaitGroup
 	for w := range writers {
@@ -171,11 +171,11 @@ func TestWritersOfTheSameChunksDoNotDisturbEachOther(t *testing.T) {
 				own := want[n*stripe : (n+1)*stripe]
 				got := make([]byte, stripe)
 				if _, err := r.ReadAt(t.Context(), got, int64(n)*stripe); err != nil || !bytes.Equal(got, own) {
-					t.Errorf("stripe %d is not what was written to it: %v", n, err)
+					t.Errorf("stripe %d differs from the data that was written: %v", n, err)
 					return
 				}
-				copy(own, fill(stripe, byte(rnd.IntN(255)+1)))
-				if err := r.write(own, int64(n)*stripe); err != nil {
+				copy(own, repeatByte(stripe, byte(rnd.IntN(255)+1)))
+				if err := r.writeBytes(own, int64(n)*stripe); err != nil {
 					t.Error(err)
 					return
 				}
@@ -189,17 +189,17 @@ func TestWritersOfTheSameChunksDoNotDisturbEachOther(t *testing.T) {
 		})
 	}
 	group.Wait()
-	r.must(r.Finish(t.Context()))
+	r.noError(r.Finish(t.Context()))
 	r.wantImage(want)
 }
 
-// Every write covers the same bytes, across the edge of two chunks. Whoever reads them
-// sees one of the writes, and never an older one than before.
-func TestReadSeesNoMixture(t *testing.T) {
+// All writes cover the same bytes of two chunks. A read returns the data of one of the writes, and never of an older
+// one than the read before.
+func TestReadsSeeWholeWrites(t *testing.T) {
 	const size, off, n = 2 << 20, 1<<20 - 100<<10, 200 << 10
-	r := newRig(t, size, Options{})
-	r.img.before = reorder(2)
-	r.mustWrite(fill(n, 1), off)
+	r := newTestFile(t, size, Options{})
+	r.img.before = reorderCalls(2)
+	r.mustWrite(repeatByte(n, 1), off)
 	done := make(chan struct{})
 	var readers sync.WaitGroup
 	for range 3 {
@@ -215,32 +215,32 @@ func TestReadSeesNoMixture(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if !bytes.Equal(p, fill(n, p[0])) || p[0] < last {
-					t.Errorf("a read saw a mixture, or %d after %d", p[0], last)
+				if !bytes.Equal(p, repeatByte(n, p[0])) || p[0] < last {
+					t.Errorf("a read returned parts of several writes, or %d after %d", p[0], last)
 					return
 				}
 			}
 		})
 	}
 	for i := range 50 {
-		r.mustWrite(fill(n, byte(i+2)), off)
+		r.mustWrite(repeatByte(n, byte(i+2)), off)
 		if i%3 == 0 {
-			r.must(r.Commit(t.Context())) // the readers read the target, too
+			r.noError(r.Commit(t.Context())) // the readers also read the target
 		}
 	}
 	close(done)
 	readers.Wait()
 }
 
-// A crashed image is what a crash left of an image and its manifest.
-type crashed struct {
+// A crashState is the content of an image and its manifest after a crash.
+type crashState struct {
 	image    []byte
 	manifest []byte
 }
 
-// Whatever moment the lights go out, the manifest lists no chunk that the image does not
-// hold; and the disk that is sent again from its beginning is right.
-func TestCrashLosesNothingThatTheManifestLists(t *testing.T) {
+// After a crash at any time, the image has all chunks that the manifest lists. The landing can continue from that
+// state, and the final image is correct.
+func TestCrashKeepsChunksInManifest(t *testing.T) {
 	seeds := uint64(4)
 	if testing.Short() {
 		seeds = 2
@@ -255,37 +255,37 @@ func crashAndResume(t *testing.T, seed uint64) {
 	size := 3<<20 + rnd.Int64N(3<<20)
 	img := newImage(t, size)
 	log, path := newLog(t, size)
-	left := photograph(t, img, path, seed)
-	r := openRig(t, img, log, path, NewPool(MinBudget), Options{Fresh: true, CheckpointBytes: 2 << 20})
-	p := &player{rig: r, model: model{bytes: make([]byte, size)}, rnd: rnd}
+	left := recordCrashStates(t, img, path, seed)
+	r := openTestFile(t, img, log, path, NewPool(MinBudget), Options{Fresh: true, CheckpointBytes: 2 << 20})
+	p := &modelTest{testFile: r, model: model{bytes: make([]byte, size)}, rnd: rnd}
 	for range 120 {
-		if p.step() != nil {
-			break // the target failed, as it does now and then
+		if p.doStep() != nil {
+			break // the target failed
 		}
 	}
-	r.must(r.Close())
+	r.noError(r.Close())
 	for _, c := range left() {
-		resume(t, c, rnd)
+		resumeAfterCrash(t, c, rnd)
 	}
 }
 
-// photograph has the image keep what a crash would leave, at some of its calls, and fail
-// at one. It returns how to get the pictures.
+// recordCrashStates records possible states after a crash at some of the image's calls, and lets a later call fail. It
+// returns a function that returns the states.
 //
-// The manifest is read while no call of the target can end: what it lists then was synced
-// before, and what it will drop is not written yet.
-func photograph(t *testing.T, img *memoryImage, path string, seed uint64) func() []crashed {
+// The manifest is read while no call of the target can end. Therefore the chunks that it lists are synced, and the
+// chunks that it will drop are not changed yet.
+func recordCrashStates(t *testing.T, img *memoryImage, path string, seed uint64) func() []crashState {
 	var mu sync.Mutex
-	var left []crashed
+	var left []crashState
 	rnd := rand.New(rand.NewPCG(seed, 11))
-	shuffle := reorder(seed)
+	shuffle := reorderCalls(seed)
 	fails := 100 + rnd.IntN(400)
 	calls := 0
 	img.before = func(op string, r disk.Range) error {
 		mu.Lock()
 		calls++
 		if rnd.IntN(20) == 0 && len(left) < 12 {
-			left = append(left, picture(t, img, path, rnd))
+			left = append(left, takeCrashState(t, img, path, rnd))
 		}
 		failed := calls >= fails && rnd.IntN(10) == 0
 		mu.Unlock()
@@ -294,51 +294,51 @@ func photograph(t *testing.T, img *memoryImage, path string, seed uint64) func()
 		}
 		return shuffle(op, r)
 	}
-	return func() []crashed {
+	return func() []crashState {
 		mu.Lock()
 		defer mu.Unlock()
-		return append(left, picture(t, img, path, rnd))
+		return append(left, takeCrashState(t, img, path, rnd))
 	}
 }
 
-// resume checks what a crash left, and lands another disk on it.
-func resume(t *testing.T, c crashed, rnd *rand.Rand) {
+// resumeAfterCrash checks the state after a crash, and performs more random operations on it.
+func resumeAfterCrash(t *testing.T, c crashState, rnd *rand.Rand) {
 	t.Helper()
 	log, path := openCopy(t, c.manifest)
 	defer log.Close()
 	wantListed(t, log, c.image)
 	img := newImage(t, int64(len(c.image)))
 	copy(img.now, c.image)
-	copy(img.safe, c.image)
-	r := openRig(t, img, log, path, NewPool(MinBudget), Options{Size: img.Size()})
-	p := &player{rig: r, model: model{bytes: make([]byte, img.Size()), size: img.Size()}, rnd: rnd}
+	copy(img.durable, c.image)
+	r := openTestFile(t, img, log, path, NewPool(MinBudget), Options{Size: img.Size()})
+	p := &modelTest{testFile: r, model: model{bytes: make([]byte, img.Size()), size: img.Size()}, rnd: rnd}
 	for n := range log.Chunks() {
 		if at := log.Info().Chunk(n); log.Has(n) {
 			copy(p.bytes[at.Off:], c.image[at.Off:at.End()])
 		}
 	}
 	for range 20 {
-		r.must(p.step())
+		r.noError(p.doStep())
 	}
-	r.must(r.Finish(t.Context()))
+	r.noError(r.Finish(t.Context()))
 	r.wantImage(p.bytes)
-	r.must(r.Close())
+	r.noError(r.Close())
 }
 
-// A checkpoint that was torn by an error must not list what it did not sync.
+// A checkpoint whose sync fails lists no chunk.
 func TestFailedSyncListsNothing(t *testing.T) {
-	r := newRig(t, 2<<20, Options{})
+	r := newTestFile(t, 2<<20, Options{})
 	r.img.before = func(op string, _ disk.Range) error {
 		if op == "sync" {
 			return errBroken
 		}
 		return nil
 	}
-	r.mustWrite(fill(2<<20, 1), 0)
+	r.mustWrite(repeatByte(2<<20, 1), 0)
 	if err := r.Commit(t.Context()); err == nil {
-		t.Error("commit gave no error")
+		t.Error("Commit returned no error")
 	}
 	if r.log.Missing() != 2 {
-		t.Error("the manifest lists what was not synced")
+		t.Error("the manifest lists chunks that were not synced")
 	}
 }

@@ -10,27 +10,27 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// sourceFunc is a Reader that is a function.
+// sourceFunc is a function that implements Reader.
 type sourceFunc func(p []byte, off int64) error
 
 func (f sourceFunc) ReadAt(_ context.Context, p []byte, off int64) error { return f(p, off) }
 
-// A reader that is half-way through the target must not find there what was written since.
-func TestNoWriterBeginsWhereAReaderIs(t *testing.T) {
+// A writer of a chunk waits for a reader that reads the chunk from the target.
+func TestWriterWaitsForReader(t *testing.T) {
 	img := newImage(t, chunkLen)
 	reading, goOn := make(chan struct{}), make(chan struct{})
 	source := sourceFunc(func(p []byte, off int64) error {
 		half := len(p) / 2
-		img.load(p[:half], off)
+		img.loadBytes(p[:half], off)
 		reading <- struct{}{}
 		<-goOn
-		img.load(p[half:], off+int64(half))
+		img.loadBytes(p[half:], off+int64(half))
 		return nil
 	})
 	log, path := newLog(t, chunkLen)
-	r := openRig(t, img, log, path, NewPool(MinBudget), Options{Fresh: true, Source: source})
-	r.mustWrite(fill(chunkLen, 1), 0)
-	r.must(r.Commit(t.Context()))
+	r := openTestFile(t, img, log, path, NewPool(MinBudget), Options{Fresh: true, Source: source})
+	r.mustWrite(repeatByte(chunkLen, 1), 0)
+	r.noError(r.Commit(t.Context()))
 
 	read := func(want byte) <-chan struct{} {
 		done := make(chan struct{})
@@ -42,7 +42,7 @@ func TestNoWriterBeginsWhereAReaderIs(t *testing.T) {
 			}
 			for _, b := range p {
 				if b != want {
-					t.Errorf("a read saw %d, want %d", b, want)
+					t.Errorf("a read returned %d, want %d", b, want)
 					return
 				}
 			}
@@ -51,18 +51,18 @@ func TestNoWriterBeginsWhereAReaderIs(t *testing.T) {
 	}
 	first := read(1)
 	<-reading
-	r.mustWrite(fill(chunkLen, 2), 0)
-	waitFor(t, r.File, func() bool { return r.writers.running == 0 })
+	r.mustWrite(repeatByte(chunkLen, 2), 0)
+	waitForFile(t, r.File, func() bool { return r.writers.running == 0 })
 	r.mu.Lock()
 	wanted := r.table.chunks[0].wanted
 	r.mu.Unlock()
 	if !wanted {
-		t.Error("the writer does not wait for the reader, or lets others come before it")
+		t.Error("the writer does not wait for the reader")
 	}
 	second := read(2)
 	goOn <- struct{}{}
 	<-first
-	select { // the second found the bytes in memory, or on the target
+	select { // the second read uses memory or the target
 	case <-reading:
 		goOn <- struct{}{}
 		<-second
@@ -70,33 +70,33 @@ func TestNoWriterBeginsWhereAReaderIs(t *testing.T) {
 	}
 }
 
-// A watched context closes asked once its Done is called.
-type watched struct {
+// A watchedContext closes doneCalled at the first call of Done.
+type watchedContext struct {
 	context.Context
-	once  *sync.Once
-	asked chan struct{}
+	once       *sync.Once
+	doneCalled chan struct{}
 }
 
-func (w watched) Done() <-chan struct{} {
-	w.once.Do(func() { close(w.asked) })
+func (w watchedContext) Done() <-chan struct{} {
+	w.once.Do(func() { close(w.doneCalled) })
 	return w.Context.Done()
 }
 
-// A reader that waits for a writer goes on if a checkpoint keeps the writer from the chunk when the reader
-// before it is done.
-func TestReaderGoesOnAfterACheckpoint(t *testing.T) {
+// A reader that waits for a writer continues if a checkpoint blocks the writer after the first reader has
+// ended.
+func TestReaderContinuesAfterACheckpoint(t *testing.T) {
 	img := newImage(t, chunkLen)
 	reading, goOn := make(chan struct{}), make(chan struct{})
 	source := sourceFunc(func(p []byte, off int64) error {
-		img.load(p, off)
+		img.loadBytes(p, off)
 		reading <- struct{}{}
 		<-goOn
 		return nil
 	})
 	log, path := newLog(t, chunkLen)
-	r := openRig(t, img, log, path, NewPool(MinBudget), Options{Fresh: true, Source: source})
-	r.mustWrite(fill(chunkLen, 1), 0)
-	r.must(r.Commit(t.Context()))
+	r := openTestFile(t, img, log, path, NewPool(MinBudget), Options{Fresh: true, Source: source})
+	r.mustWrite(repeatByte(chunkLen, 1), 0)
+	r.noError(r.Commit(t.Context()))
 	read := func(ctx context.Context) <-chan error {
 		done := make(chan error, 1)
 		go func() {
@@ -107,33 +107,33 @@ func TestReaderGoesOnAfterACheckpoint(t *testing.T) {
 	}
 	first := read(t.Context())
 	<-reading
-	r.mustWrite(fill(chunkLen, 2), 0)
-	waitFor(t, r.File, func() bool { return r.writers.running == 0 && r.table.chunks[0].wanted })
-	ctx := watched{t.Context(), &sync.Once{}, make(chan struct{})}
+	r.mustWrite(repeatByte(chunkLen, 2), 0)
+	waitForFile(t, r.File, func() bool { return r.writers.running == 0 && r.table.chunks[0].wanted })
+	ctx := watchedContext{t.Context(), &sync.Once{}, make(chan struct{})}
 	second := read(ctx)
-	<-ctx.asked
+	<-ctx.doneCalled
 	r.mu.Lock() // the second reader waits now
 	r.hashes.listing[0], r.hashes.appending = manifest.Hash{}, true
 	r.mu.Unlock()
 	goOn <- struct{}{}
-	r.must(<-first)
+	r.noError(<-first)
 	r.mu.Lock()
 	r.hashes.endListing()
 	r.writers.startWriter()
 	r.mu.Unlock()
 	select {
 	case err := <-second:
-		r.must(err)
-	case <-reading: // it reads what was written
+		r.noError(err)
+	case <-reading: // the second reader reads the target
 		goOn <- struct{}{}
-		r.must(<-second)
+		r.noError(<-second)
 	case <-time.After(2 * time.Minute):
-		t.Fatal("the second reader waits for ever")
+		t.Fatal("the second reader still waits")
 	}
 }
 
-// What is written after Commit began, and is done before it, is not what Commit waits for.
-func TestCommitWaitsForWhatWasHeldAndNoOther(t *testing.T) {
+// Commit waits for the data that is in memory when it starts. Later data that is written earlier does not count.
+func TestCommitWaitsOnlyForEarlierWrites(t *testing.T) {
 	img := newImage(t, 2*chunkLen)
 	g := newGate()
 	img.before = func(op string, at disk.Range) error {
@@ -143,42 +143,42 @@ func TestCommitWaitsForWhatWasHeldAndNoOther(t *testing.T) {
 		return nil
 	}
 	log, path := newLog(t, 2*chunkLen)
-	r := openRig(t, img, log, path, NewPool(roomy), Options{Fresh: true})
-	r.mustWrite(fill(chunkLen, 1), 0)
+	r := openTestFile(t, img, log, path, NewPool(largeBudget), Options{Fresh: true})
+	r.mustWrite(repeatByte(chunkLen, 1), 0)
 	<-g.reached
 	committed := make(chan error, 1)
 	go func() { committed <- r.Commit(t.Context()) }()
-	waitFor(t, r.File, func() bool { return len(r.table.barriers) == 1 })
-	r.mustWrite(fill(chunkLen, 2), chunkLen)
-	waitFor(t, r.File, func() bool { return r.table.batches == 1 })
+	waitForFile(t, r.File, func() bool { return len(r.table.barriers) == 1 })
+	r.mustWrite(repeatByte(chunkLen, 2), chunkLen)
+	waitForFile(t, r.File, func() bool { return r.table.batches == 1 })
 	r.mu.Lock()
 	waiting := len(r.table.barriers)
 	r.mu.Unlock()
 	if waiting != 1 {
-		t.Error("Commit goes on before the target has what was held")
+		t.Error("Commit continues before the target has the earlier data")
 	}
 	close(g.open)
-	r.must(<-committed)
+	r.noError(<-committed)
 	if !log.Has(0) {
-		t.Error("what was held is not listed")
+		t.Error("the chunk of the earlier data is not listed")
 	}
 }
 
-// What was cut off must not come back after a crash, whether it was listed or about to be.
-func TestWhatIsCutOffIsNotListed(t *testing.T) {
+// Truncated chunks are not listed, so that they do not return after a crash, whether they were listed or pending.
+func TestTruncatedChunksAreNotListed(t *testing.T) {
 	const size = 4 * chunkLen
 	for _, listed := range []bool{false, true} {
-		r := newRig(t, size, Options{})
-		r.mustWrite(fill(size, 1), 0)
+		r := newTestFile(t, size, Options{})
+		r.mustWrite(repeatByte(size, 1), 0)
 		if listed {
-			r.must(r.Commit(t.Context()))
+			r.noError(r.Commit(t.Context()))
 		}
-		waitFor(t, r.File, func() bool { return r.table.batches == 0 })
-		r.must(r.Truncate(t.Context(), chunkLen))
-		r.must(r.Truncate(t.Context(), size))
-		r.must(r.Commit(t.Context()))
+		waitForFile(t, r.File, func() bool { return r.table.batches == 0 })
+		r.noError(r.Truncate(t.Context(), chunkLen))
+		r.noError(r.Truncate(t.Context(), size))
+		r.noError(r.Commit(t.Context()))
 		if !r.log.Has(0) || r.log.Missing() != 3 {
-			t.Errorf("%d of 4 chunks are missing in the manifest, want the 3 that were cut off", r.log.Missing())
+			t.Errorf("%d of 4 chunks are missing in the manifest, want the 3 truncated ones", r.log.Missing())
 		}
 	}
 }

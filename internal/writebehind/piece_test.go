@@ -7,9 +7,8 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// FuzzPieces adds pieces that overlap at random, each of three bytes of the input: where,
-// how long, whether zeros. What they show must be what a plain slice of bytes holds, and
-// every reference must come back.
+// FuzzPieces adds random overlapping pieces. Three bytes of the input select the offset and the length of a piece, and
+// whether it is zeros. The content of the pieces agrees with a slice of bytes, and all buffers are returned.
 func FuzzPieces(f *testing.F) {
 	f.Add([]byte{0, 10, 1, 5, 10, 1, 2, 3, 0})
 	f.Add([]byte{10, 50, 1, 20, 5, 1, 0, 255, 0, 30, 1, 1})
@@ -34,8 +33,8 @@ func FuzzPieces(f *testing.F) {
 				id = byte(i/3 + 1)
 				p.from = mustGet(t, pool, int(n)+7)
 				p.at = 7
-				copy(p.from.Bytes(), fill(7, 255))
-				copy(p.from.Bytes()[7:], fill(int(n), id))
+				copy(p.from.Bytes(), repeatByte(7, 255))
+				copy(p.from.Bytes()[7:], repeatByte(int(n), id))
 			}
 			total += ps.add(p)
 			for j := off; j < off+n; j++ {
@@ -45,7 +44,7 @@ func FuzzPieces(f *testing.F) {
 		}
 		ps.release()
 		if len(ps) > 0 || pool.Lent() != 0 {
-			t.Fatalf("%d pieces and %d bytes are left", len(ps), pool.Lent())
+			t.Fatalf("%d pieces and %d lent bytes remain", len(ps), pool.Lent())
 		}
 	})
 }
@@ -61,15 +60,15 @@ func wantPieces(t *testing.T, ps pieces, base int64, want []byte, covered []bool
 		sum += p.Len
 	}
 	if sum != total {
-		t.Fatalf("%d bytes are covered, add said %d", sum, total)
+		t.Fatalf("%d bytes are covered, add returned %d", sum, total)
 	}
 	r := disk.Range{Off: base, Len: int64(len(want))}
-	got := fill(len(want), 254)
+	got := repeatByte(len(want), 254)
 	ps.copyTo(got, base)
 	_ = ps.eachGap(r, func(g disk.Range) error {
 		for off := g.Off; off < g.End(); off++ {
 			if covered[off-base] {
-				t.Fatalf("byte %d lies in a gap", off)
+				t.Fatalf("byte %d is covered and in a gap", off)
 			}
 			got[off-base] = 0
 		}

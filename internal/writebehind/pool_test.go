@@ -18,7 +18,7 @@ func mustGet(t *testing.T, p *Pool, n int) *Buffer {
 	return b
 }
 
-// getAll takes buffers of n bytes until there are no more.
+// getAll gets buffers of n bytes until the pool has no more.
 func getAll(t *testing.T, p *Pool, n int) []*Buffer {
 	t.Helper()
 	var out []*Buffer
@@ -39,7 +39,7 @@ func releaseAll(buffers []*Buffer) {
 	}
 }
 
-func TestBuffersAreAlignedAndApart(t *testing.T) {
+func TestBuffersAreAlignedAndDisjoint(t *testing.T) {
 	p := NewPool(MinBudget)
 	rnd := rand.New(rand.NewPCG(1, 1))
 	var out []*Buffer
@@ -48,11 +48,11 @@ func TestBuffersAreAlignedAndApart(t *testing.T) {
 		if !disk.IsAligned(b.Bytes()) {
 			t.Fatalf("a buffer of %d bytes is not aligned", len(b.Bytes()))
 		}
-		copy(b.Bytes(), fill(len(b.Bytes()), byte(i)))
+		copy(b.Bytes(), repeatByte(len(b.Bytes()), byte(i)))
 		out = append(out, b)
 	}
 	for i, b := range out {
-		wantBytes(t, "buffer", b.Bytes(), fill(len(b.Bytes()), byte(i)), 0)
+		wantBytes(t, "buffer", b.Bytes(), repeatByte(len(b.Bytes()), byte(i)), 0)
 	}
 	releaseAll(out)
 	if p.Lent() != 0 {
@@ -60,14 +60,13 @@ func TestBuffersAreAlignedAndApart(t *testing.T) {
 	}
 }
 
-// All that the pool has ever allocated stays within its budget, whatever mixture of sizes
-// is asked for.
-func TestBudgetIsHard(t *testing.T) {
+// The total memory of a pool stays within its budget, with any mixture of buffer sizes.
+func TestPoolNeverExceedsBudget(t *testing.T) {
 	for _, budget := range []int64{0, MinBudget, 64 << 20, 100<<20 + 1, 1 << 30} {
 		p := NewPool(budget)
 		windows := int64(p.unmade) * p.windowLen
 		if total := windows + int64(p.blocks.uncut)*blockLen; total > p.Budget() || p.Budget() > max(budget, MinBudget) {
-			t.Errorf("budget %d: %d in windows, %d in all, %d said", budget, windows, total, p.Budget())
+			t.Errorf("budget %d: %d bytes in windows, %d in total, Budget %d", budget, windows, total, p.Budget())
 		}
 		if p.unmade < 2 || p.windowLen%chunkLen != 0 {
 			t.Errorf("budget %d: %d windows of %d bytes", budget, p.unmade, p.windowLen)
@@ -78,7 +77,7 @@ func TestBudgetIsHard(t *testing.T) {
 	for _, n := range []int{MaxBuffer, 64 << 10, 5000, 1, 300 << 10, MaxBuffer} {
 		all := getAll(t, p, n)
 		if room := (blocks - smallReserve) * (blockLen / int(slotLen(classOf(n)))); len(all) < room {
-			t.Errorf("%d buffers of %d bytes, want %d at least", len(all), n, room)
+			t.Errorf("%d buffers of %d bytes, want at least %d", len(all), n, room)
 		}
 		if p.Lent() > p.Budget() {
 			t.Errorf("%d bytes are lent of %d", p.Lent(), p.Budget())
@@ -102,11 +101,11 @@ func TestSmallBuffersDoNotWaitBehindLargeOnes(t *testing.T) {
 		}
 		got <- err
 	}()
-	waitPool(t, p, func() bool { return !p.large.isEmpty() })
+	waitForPool(t, p, func() bool { return !p.large.isEmpty() })
 	mustGet(t, p, 84).Release()
 	cancel()
 	if err := <-got; !errors.Is(err, context.Canceled) {
-		t.Errorf("the large one: %v", err)
+		t.Errorf("Get of a large buffer: %v", err)
 	}
 	releaseAll(all)
 }
@@ -116,14 +115,14 @@ func TestGetWaitsInOrder(t *testing.T) {
 	all := getAll(t, p, MaxBuffer)
 	large, small := make(chan *Buffer), make(chan *Buffer)
 	go func() { large <- mustGet(t, p, MaxBuffer) }()
-	waitPool(t, p, func() bool { return len(p.large.tickets) == 1 })
+	waitForPool(t, p, func() bool { return len(p.large.tickets) == 1 })
 	go func() { small <- mustGet(t, p, 64<<10) }()
-	waitPool(t, p, func() bool { return len(p.large.tickets) == 2 })
+	waitForPool(t, p, func() bool { return len(p.large.tickets) == 2 })
 	all[0].Release()
 	b := <-large
 	select {
 	case <-small:
-		t.Error("one that came later was served as well: there is no room for both")
+		t.Error("a later request was also answered, but there is no room for both")
 	default:
 	}
 	b.Release()
@@ -131,32 +130,32 @@ func TestGetWaitsInOrder(t *testing.T) {
 	releaseAll(all[1:])
 }
 
-func waitPool(t *testing.T, p *Pool, is func() bool) {
+// waitForPool waits until a condition of the pool is true. It calls the condition with p.mu held.
+func waitForPool(t *testing.T, p *Pool, condition func() bool) {
 	t.Helper()
 	waitUntil(t, func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return is()
+		return condition()
 	})
 }
 
-// stuck returns a rig whose target does nothing until the gate opens.
-func stuck(t *testing.T, pool *Pool, size int64) (*rig, *gate) {
+// newStuckFile returns a testFile whose target blocks until the gate opens.
+func newStuckFile(t *testing.T, pool *Pool, size int64) (*testFile, *gate) {
 	img := newImage(t, size)
 	g := newGate()
 	img.before = func(string, disk.Range) error { g.wait(); return nil }
 	log, path := newLog(t, size)
-	return openRig(t, img, log, path, pool, Options{Fresh: true}), g
+	return openTestFile(t, img, log, path, pool, Options{Fresh: true}), g
 }
 
-// flood writes chunk after chunk until it is done or the file fails, and tells when it
-// has to wait.
-func flood(r *rig, size int64) <-chan error {
+// writeAll writes size bytes in the background. The channel receives the error when it ends.
+func writeAll(r *testFile, size int64) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		var err error
 		for off := int64(0); off < size && err == nil; off += 64 << 10 {
-			err = r.write(fill(64<<10, 1), off)
+			err = r.writeBytes(repeatByte(64<<10, 1), off)
 		}
 		done <- err
 	}()
@@ -166,110 +165,110 @@ func flood(r *rig, size int64) <-chan error {
 func TestStuckTargetStopsItsWritersWithinTheBudget(t *testing.T) {
 	const size = 64 << 20
 	pool := NewPool(16 << 20)
-	r, g := stuck(t, pool, size)
-	done := flood(r, size)
-	waitPool(t, pool, func() bool { return !r.account.waiting.isEmpty() })
+	r, g := newStuckFile(t, pool, size)
+	done := writeAll(r, size)
+	waitForPool(t, pool, func() bool { return !r.account.waiting.isEmpty() })
 	if n := pool.Lent(); n > pool.Budget() {
 		t.Errorf("%d bytes are lent of %d", n, pool.Budget())
 	}
 	close(g.open)
-	r.must(<-done)
-	r.must(r.Finish(t.Context()))
-	r.wantImage(fill(size, 1))
+	r.noError(<-done)
+	r.noError(r.Finish(t.Context()))
+	r.wantImage(repeatByte(size, 1))
 }
 
-func TestStuckTargetLeavesOtherFilesAlone(t *testing.T) {
+func TestStuckTargetDoesNotDelayOtherFiles(t *testing.T) {
 	const size = 32 << 20
 	pool := NewPool(16 << 20)
-	r, g := stuck(t, pool, size)
-	done := flood(r, size)
-	waitPool(t, pool, func() bool { return !r.account.waiting.isEmpty() })
+	r, g := newStuckFile(t, pool, size)
+	done := writeAll(r, size)
+	waitForPool(t, pool, func() bool { return !r.account.waiting.isEmpty() })
 
 	img := newImage(t, size)
 	log, path := newLog(t, size)
-	other := openRig(t, img, log, path, pool, Options{Fresh: true})
-	other.must(<-flood(other, size))
-	other.must(other.Finish(t.Context()))
-	other.wantImage(fill(size, 1))
+	other := openTestFile(t, img, log, path, pool, Options{Fresh: true})
+	other.noError(<-writeAll(other, size))
+	other.noError(other.Finish(t.Context()))
+	other.wantImage(repeatByte(size, 1))
 	close(g.open)
-	r.must(<-done)
+	r.noError(<-done)
 }
 
-// Two that are as fast as each other get as much memory as each other.
+// Two files with equal speed get the same share of the memory.
 func TestFilesShareThePoolFairly(t *testing.T) {
 	const size = 64 << 20
 	pool := NewPool(32 << 20)
-	a, ga := stuck(t, pool, size)
-	b, gb := stuck(t, pool, size)
-	doneA, doneB := flood(a, size), flood(b, size)
-	waitPool(t, pool, func() bool { return !a.account.waiting.isEmpty() && !b.account.waiting.isEmpty() })
+	a, ga := newStuckFile(t, pool, size)
+	b, gb := newStuckFile(t, pool, size)
+	doneA, doneB := writeAll(a, size), writeAll(b, size)
+	waitForPool(t, pool, func() bool { return !a.account.waiting.isEmpty() && !b.account.waiting.isEmpty() })
 	pool.mu.Lock()
 	heldA, heldB, free := a.account.lentBytes, b.account.lentBytes, pool.free
 	pool.mu.Unlock()
 	if least := pool.floor; heldA < least || heldB < least || free < least {
-		t.Errorf("one holds %d, the other %d, %d are left: want %d each at least", heldA, heldB, free, least)
+		t.Errorf("files have %d and %d bytes, %d are free, want at least %d each", heldA, heldB, free, least)
 	}
 	close(ga.open)
 	close(gb.open)
-	a.must(<-doneA)
-	b.must(<-doneB)
+	a.noError(<-doneA)
+	b.noError(<-doneB)
 }
 
-// With all memory in chunks that lack something, they are written as they are.
-func TestScatteredWritesDoNotLockUp(t *testing.T) {
+// If incomplete chunks use up the memory, they are written incomplete.
+func TestScatteredWritesDoNotDeadlock(t *testing.T) {
 	const size = 96 << 20
 	img := newImage(t, size)
 	log, path := newLog(t, size)
-	r := openRig(t, img, log, path, NewPool(MinBudget), Options{Fresh: true})
+	r := openTestFile(t, img, log, path, NewPool(MinBudget), Options{Fresh: true})
 	want := make([]byte, size)
 	for round := range 2 {
 		for off := int64(round) * 4096; off < size; off += chunkLen {
-			r.mustWrite(fill(64<<10, byte(round+1)), off)
-			copy(want[off:], fill(64<<10, byte(round+1)))
+			r.mustWrite(repeatByte(64<<10, byte(round+1)), off)
+			copy(want[off:], repeatByte(64<<10, byte(round+1)))
 		}
 	}
-	r.must(r.Finish(t.Context()))
+	r.noError(r.Finish(t.Context()))
 	r.wantImage(want)
 }
 
-// A file that fails while others wait for its memory gives it back.
-func TestFailureLetsGoOfAllThatIsHeld(t *testing.T) {
+// A file that fails while writes wait for memory returns all of its memory.
+func TestFailureReleasesAllMemory(t *testing.T) {
 	const size = 64 << 20
 	pool := NewPool(MinBudget)
 	img := newImage(t, size)
 	g := newGate()
 	img.before = func(string, disk.Range) error { g.wait(); return errBroken }
 	log, path := newLog(t, size)
-	r := openRig(t, img, log, path, pool, Options{Fresh: true})
-	done := flood(r, size)
-	waitPool(t, pool, func() bool { return !r.account.waiting.isEmpty() })
+	r := openTestFile(t, img, log, path, pool, Options{Fresh: true})
+	done := writeAll(r, size)
+	waitForPool(t, pool, func() bool { return !r.account.waiting.isEmpty() })
 	close(g.open)
 	if err := <-done; !errors.Is(err, errBroken) {
-		t.Errorf("the write that waited says %v", err)
+		t.Errorf("the waiting write returned %v, want %v", err, errBroken)
 	}
 	releaseAll(getAll(t, pool, MaxBuffer))
 	waitUntil(t, func() bool { return pool.Lent() == 0 })
 }
 
-func TestCloseSendsAwayWhoWaits(t *testing.T) {
+func TestCloseRefusesWaitingWrites(t *testing.T) {
 	const size = 64 << 20
 	pool := NewPool(MinBudget)
-	r, g := stuck(t, pool, size)
-	done := flood(r, size)
-	waitPool(t, pool, func() bool { return !r.account.waiting.isEmpty() })
+	r, g := newStuckFile(t, pool, size)
+	done := writeAll(r, size)
+	waitForPool(t, pool, func() bool { return !r.account.waiting.isEmpty() })
 	closed := make(chan error, 1)
 	go func() { closed <- r.Close() }()
 	if err := <-done; err == nil {
-		t.Error("the write that waited gave no error")
+		t.Error("the waiting write returned no error")
 	}
 	close(g.open)
-	r.must(<-closed)
+	r.noError(<-closed)
 }
 
 func TestWriteEndsWithItsContext(t *testing.T) {
 	const size = 64 << 20
 	pool := NewPool(MinBudget)
-	r, g := stuck(t, pool, size)
+	r, g := newStuckFile(t, pool, size)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
@@ -279,16 +278,15 @@ func TestWriteEndsWithItsContext(t *testing.T) {
 		}
 		done <- err
 	}()
-	waitPool(t, pool, func() bool { return !r.account.waiting.isEmpty() })
+	waitForPool(t, pool, func() bool { return !r.account.waiting.isEmpty() })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("the write that waited says %v", err)
+		t.Errorf("the waiting write returned %v, want %v", err, context.Canceled)
 	}
 	close(g.open)
 }
 
-// The cost of a write in the steady state: no garbage but that of starting a writer now
-// and then.
+// In the steady state a write allocates no memory, except when a writer starts.
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	const size = 1 << 40
 	pool := NewPool(MinBudget)
@@ -309,15 +307,15 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		one()
 	}
 	if n := testing.AllocsPerRun(2000, one); n >= 1 {
-		t.Errorf("%v allocations for each write", n)
+		t.Errorf("%v allocations per write, want less than 1", n)
 	}
 	if err := errors.Join(f.Commit(t.Context()), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// FuzzBlocks lends and takes back slots at random. No two slots share a byte, and in the
-// end all memory is whole again.
+// FuzzBlocks lends and returns random slots. No two slots share a byte, and at the
+// end all blocks are free.
 func FuzzBlocks(f *testing.F) {
 	f.Add([]byte{0, 4, 8, 128, 4, 4, 200})
 	f.Add([]byte{8, 8, 8, 8, 8, 128, 129, 0, 0})
@@ -330,7 +328,7 @@ func FuzzBlocks(f *testing.F) {
 		m := newBlocks()
 		m.uncut = 3
 		var lent []slot
-		owner := map[*byte]bool{} // by page
+		owner := map[*byte]bool{} // lent pages
 		pages := func(s slot, own bool) {
 			p := s.b.slotMemory(s.n)
 			for off := 0; off < len(p); off += minSlot {
@@ -340,7 +338,7 @@ func FuzzBlocks(f *testing.F) {
 				owner[&p[off]] = own
 			}
 		}
-		back := func(i int) {
+		giveBack := func(i int) {
 			pages(lent[i], false)
 			m.giveSlot(lent[i].b, lent[i].n)
 			lent[i] = lent[len(lent)-1]
@@ -349,10 +347,10 @@ func FuzzBlocks(f *testing.F) {
 		for _, op := range ops {
 			switch {
 			case op >= 128 && len(lent) > 0:
-				back(int(op) % len(lent))
+				giveBack(int(op) % len(lent))
 			case op < 128:
 				class, place := int(op)%classes, int(op)/classes
-				at := diskMiB{disk: uint64(place % 2), mib: int64(place % 3)} // every other has no home
+				at := diskMiB{disk: uint64(place % 2), mib: int64(place % 3)} // disk 0 means no destination
 				if b, n := m.lendAt(class, 0, at, place*int(slotLen(class))%blockLen); b != nil {
 					lent = append(lent, slot{b, n})
 					pages(lent[len(lent)-1], true)
@@ -360,14 +358,14 @@ func FuzzBlocks(f *testing.F) {
 			}
 		}
 		for len(lent) > 0 {
-			back(0)
+			giveBack(0)
 		}
 		if m.freeBlocks() != 3 {
-			t.Fatalf("%d blocks are whole at the end, want 3", m.freeBlocks())
+			t.Fatalf("%d blocks are free at the end, want 3", m.freeBlocks())
 		}
 		for class := range m.room {
 			if len(m.room[class])+len(m.reserved[class])+len(m.byDest) > 0 {
-				t.Fatalf("a block of class %d is left", class)
+				t.Fatalf("a block of class %d remains", class)
 			}
 		}
 	})

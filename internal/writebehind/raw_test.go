@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { disktest.MainWithVictim(m, landUntilKilled) }
 
 const victimSize = 24<<20 + 512
 
-// A landing is a disk that lands on a raw image in a folder.
+// A landing is a disk that lands on a raw image.
 type landing struct {
 	*File
 	pool   *Pool
@@ -27,8 +27,8 @@ type landing struct {
 	source *rawfile.Source
 }
 
-// land begins to land on the image at path, or goes on.
-func land(path string, o Options) (*landing, error) {
+// openLanding starts or continues a landing on the image at path.
+func openLanding(path string, o Options) (*landing, error) {
 	target, err := rawfile.Create(path, victimSize, rawfile.Options{})
 	o.Fresh = err == nil
 	if fault.Is(err, fault.Conflict) {
@@ -59,16 +59,16 @@ func (l *landing) Close() error {
 	return errors.Join(l.File.Close(), l.source.Close(), l.log.Close(), l.target.Close())
 }
 
-// send writes want, 64 KiB at a time, some of it twice and a little out of order.
-func (l *landing) send(ctx context.Context, want *disk.Pattern, step func()) error {
+// sendDisk writes want, 64 KiB at a time, some parts twice and slightly out of order. It calls step after each part.
+func (l *landing) sendDisk(ctx context.Context, want *disk.Pattern, step func()) error {
 	const size = 64 << 10
 	for off := int64(0); off < want.Size(); off += size {
-		for _, at := range []int64{off ^ size, max(off-size, 0)} { // neighbours change places
+		for _, at := range []int64{off ^ size, max(off-size, 0)} { // neighbours are exchanged
 			if at >= want.Size() {
 				continue
 			}
 			r := disk.Range{Off: at, Len: min(size, want.Size()-at)}
-			if err := sendOne(ctx, l.File, l.pool, want, r); err != nil {
+			if err := sendRange(ctx, l.File, l.pool, want, r); err != nil {
 				return err
 			}
 		}
@@ -77,10 +77,10 @@ func (l *landing) send(ctx context.Context, want *disk.Pattern, step func()) err
 	return nil
 }
 
-// landUntilKilled lands a disk over and over.
+// landUntilKilled lands a disk again and again.
 func landUntilKilled(path string) error {
 	ctx := context.Background()
-	l, err := land(path, Options{CheckpointBytes: 2 << 20})
+	l, err := openLanding(path, Options{CheckpointBytes: 2 << 20})
 	if err != nil {
 		return err
 	}
@@ -89,19 +89,19 @@ func landUntilKilled(path string) error {
 		if err := errors.Join(l.Truncate(ctx, 0), l.Truncate(ctx, victimSize)); err != nil {
 			return err
 		}
-		if err := l.send(ctx, want, disktest.Step); err != nil {
+		if err := l.sendDisk(ctx, want, disktest.Step); err != nil {
 			return err
 		}
 	}
 }
 
-// Killed at any time, a landing leaves a manifest that lists nothing but what is in the
-// image; sent again from its beginning, the disk is right.
+// A landing that is killed at any time leaves an image with all chunks that the manifest lists. A disk that is sent
+// again from its beginning is complete.
 func TestKilledLandingResumes(t *testing.T) {
 	for _, steps := range []int{1, 40, 300, 500} {
 		path := filepath.Join(t.TempDir(), "disk.raw")
 		disktest.KillVictim(t, path, steps)
-		l, err := land(path, Options{})
+		l, err := openLanding(path, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,14 +113,14 @@ func TestKilledLandingResumes(t *testing.T) {
 		want := disk.NewSparsePattern(victimSize, 0.4, 77)
 		ctx := t.Context()
 		if err := errors.Join(l.Truncate(ctx, 0), l.Truncate(ctx, victimSize),
-			l.send(ctx, want, func() {}), l.Finish(ctx), l.Close()); err != nil {
+			l.sendDisk(ctx, want, func() {}), l.Finish(ctx), l.Close()); err != nil {
 			t.Fatal(err)
 		}
 		wantRaw(t, path, want)
 	}
 }
 
-// wantRaw fails unless the image at path and its manifest are want.
+// wantRaw fails the test if the image at path or its manifest differs from want.
 func wantRaw(t *testing.T, path string, want disk.Source) {
 	t.Helper()
 	b := make([]byte, want.Size())
@@ -138,7 +138,7 @@ func wantRaw(t *testing.T, path string, want disk.Source) {
 	}
 	defer log.Close()
 	if !log.Complete() {
-		t.Fatalf("the manifest lacks %d chunks", log.Missing())
+		t.Fatalf("%d chunks are missing in the manifest", log.Missing())
 	}
 	wantListed(t, log, image)
 }

@@ -56,18 +56,17 @@ func (c *recorder) Hash(chunk int64) (manifest.Hash, bool, error) {
 	return c.Log.Hash(chunk)
 }
 
-func (c *recorder) image(t *testing.T) *image {
+func (c *recorder) newImage(t *testing.T) *image {
 	return &image{target: c, log: c, ctx: t.Context()}
 }
 
-// Of a chunk that is written again, only grains that a piece touches are written: not the one before
-// its first byte nor the one after its last.
-func TestGrainsOutsideAPieceStay(t *testing.T) {
+// If a chunk is written again, only the grains that a piece touches are written, and no grain next to them.
+func TestGrainsOutsidePiecesAreNotWritten(t *testing.T) {
 	within := disk.Range{Off: 3 * chunkLen, Len: chunkLen}
 	for _, c := range []struct {
-		pieces []disk.Range // from the beginning of the chunk
-		all    bool
-		want   []int // grains that are written
+		pieces []disk.Range // relative to the beginning of the chunk
+		all    bool         // the target has the whole chunk
+		want   []int        // written grains
 	}{
 		{nil, false, nil},
 		{[]disk.Range{{Off: 0, Len: 1}}, false, []int{0}},
@@ -75,7 +74,7 @@ func TestGrainsOutsideAPieceStay(t *testing.T) {
 		{[]disk.Range{{Off: grain - 1, Len: 2}}, false, []int{0, 1}},
 		{[]disk.Range{{Off: grain, Len: grain}, {Off: 5*grain + 7, Len: 2 * grain}}, false, []int{1, 5, 6, 7}},
 		{[]disk.Range{{Off: 15 * grain, Len: grain}}, false, []int{15}},
-		{[]disk.Range{{Off: 0, Len: grain}}, true, nil}, // the target has all of it
+		{[]disk.Range{{Off: 0, Len: grain}}, true, nil},
 	} {
 		actions := slices.Repeat([]action{write}, chunkGrains)
 		var touched pieces
@@ -101,7 +100,7 @@ func TestRunIsWrittenInFewCalls(t *testing.T) {
 	c := newRecorder(t, size)
 	r := &run{Range: disk.Range{Off: chunkLen, Len: size - chunkLen}, memory: make([]byte, size-chunkLen)}
 	r.actions = slices.Concat(slices.Repeat([]action{write}, 3), []action{zero}, slices.Repeat([]action{leave}, 12), []action{zero, write})
-	if err := c.image(t).applyActions(r); err != nil {
+	if err := c.newImage(t).applyActions(r); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"write 1024+196608", "zero 1216+65536", "zero 2048+65536", "write 2112+100"}
@@ -110,9 +109,9 @@ func TestRunIsWrittenInFewCalls(t *testing.T) {
 	}
 }
 
-// Before a run is written, its chunks that are listed and change are dropped, neighbours at once, and
+// Before a run is written, its listed chunks that change are dropped, with one call for neighbours, and
 // no others.
-func TestChunksThatChangeAreDropped(t *testing.T) {
+func TestChangedChunksAreDropped(t *testing.T) {
 	c := newRecorder(t, 20*chunkLen)
 	if err := c.Log.Append(t.Context(), []manifest.Run{{Zeros: 20}}); err != nil {
 		t.Fatal(err)
@@ -123,7 +122,7 @@ func TestChunksThatChangeAreDropped(t *testing.T) {
 	} {
 		r.chunks, r.written = append(r.chunks, &chunk{number: int64(n) + 5}), append(r.written, w)
 	}
-	if err := c.image(t).unlistRun(r); err != nil {
+	if err := c.newImage(t).unlistRun(r); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"drop 5+2", "drop 9+1", "drop 12+3"}; !slices.Equal(c.calls, want) {
@@ -133,26 +132,26 @@ func TestChunksThatChangeAreDropped(t *testing.T) {
 
 // A chunk counts as unchanged only if the log lists it with the same hash. If the log cannot be read,
 // it is written again.
-func TestUnchangedIsWhatTheLogHas(t *testing.T) {
+func TestUnchangedChunksAreInTheLog(t *testing.T) {
 	c := newRecorder(t, 4*chunkLen)
-	h := manifest.HashOf(fill(chunkLen, 1))
+	h := manifest.HashOf(repeatByte(chunkLen, 1))
 	if err := c.Log.Append(t.Context(), []manifest.Run{{First: 1, Hashes: []manifest.Hash{h}}}); err != nil {
 		t.Fatal(err)
 	}
-	m := c.image(t)
+	m := c.newImage(t)
 	if !m.logHasHash(1, h) || m.logHasHash(1, manifest.Hash{}) || m.logHasHash(2, manifest.Hash{}) {
-		t.Error("want chunk 1 with its hash, and nothing else")
+		t.Error("logHasHash is not true for chunk 1 and its hash only")
 	}
 	c.hashErr = errors.New("medium error")
 	if m.logHasHash(1, h) || m.logHasHash(1, manifest.Hash{}) {
-		t.Error("a chunk is unchanged whose hash cannot be read")
+		t.Error("a chunk whose hash cannot be read counts as unchanged")
 	}
 }
 
-// The hash of a chunk is that of its bytes, also if they are zeros, and of a short last chunk.
+// hashOf returns the hash of a chunk's bytes, also for zeros and for a short last chunk.
 func TestHashOfGrains(t *testing.T) {
 	for _, n := range []int{chunkLen, grain, 100} {
-		zeros, data := make([]byte, n), fill(n, 3)
+		zeros, data := make([]byte, n), repeatByte(n, 3)
 		actions := slices.Repeat([]action{zero}, (n+grain-1)/grain)
 		if hashOf(zeros, actions) != manifest.HashOf(zeros) {
 			t.Errorf("%d zeros have another hash", n)
@@ -164,10 +163,10 @@ func TestHashOfGrains(t *testing.T) {
 	}
 }
 
-// Chunks that lie entirely after a size, and how many they are.
+// chunksAfter returns the range of the chunks that are entirely after a size. chunksIn counts the chunks in a range.
 func TestChunksAfterASize(t *testing.T) {
 	const size = 3*chunkLen + 100
-	m := newRecorder(t, size).image(t)
+	m := newRecorder(t, size).newImage(t)
 	for at, want := range map[int64]disk.Range{
 		0: {Off: 0, Len: size}, 1: {Off: chunkLen, Len: size - chunkLen}, chunkLen: {Off: chunkLen, Len: size - chunkLen},
 		chunkLen + 1: {Off: 2 * chunkLen, Len: size - 2*chunkLen}, 3 * chunkLen: {Off: 3 * chunkLen, Len: 100},
@@ -187,10 +186,10 @@ func TestChunksAfterASize(t *testing.T) {
 	}
 }
 
-// What is cut off is dropped from the log if any of it is listed; nothing is written otherwise.
-func TestUnlistDropsWhatIsListed(t *testing.T) {
+// unlistChunks drops chunks from the log only if one of them is listed.
+func TestUnlistDropsListedChunks(t *testing.T) {
 	c := newRecorder(t, 8*chunkLen)
-	m := c.image(t)
+	m := c.newImage(t)
 	at := func(first, n int64) disk.Range { return disk.Range{Off: first * chunkLen, Len: n * chunkLen} }
 	if err := errors.Join(m.unlistChunks(at(0, 8)), c.Log.Append(t.Context(), []manifest.Run{{First: 3, Zeros: 2}}),
 		m.unlistChunks(at(0, 3)), m.unlistChunks(at(5, 3)), m.unlistChunks(at(4, 0)), m.unlistChunks(at(4, 4)), m.unlistChunks(at(4, 4))); err != nil {
@@ -204,7 +203,7 @@ func TestUnlistDropsWhatIsListed(t *testing.T) {
 	}
 }
 
-// Runs of zeros are listed in batches, all of them once.
+// Runs of zeros are listed in batches, each run once.
 func TestZerosAreListedInBatches(t *testing.T) {
 	for _, n := range []int{0, 1, zeroRuns - 1, zeroRuns, zeroRuns + 1} {
 		c := newRecorder(t, 2*(zeroRuns+1)*chunkLen)
@@ -215,7 +214,7 @@ func TestZerosAreListedInBatches(t *testing.T) {
 				}
 			}
 		}
-		if err := c.image(t).listZeros(t.Context(), blank); err != nil {
+		if err := c.newImage(t).listZeros(t.Context(), blank); err != nil {
 			t.Fatal(err)
 		}
 		var want []string
@@ -228,12 +227,12 @@ func TestZerosAreListedInBatches(t *testing.T) {
 	}
 }
 
-// Hashes of written chunks become runs of neighbours; what changed or was cut off is not among them.
+// Hashes of written chunks become runs of neighbours, without changed and truncated chunks.
 func TestHashesOfWrittenChunks(t *testing.T) {
 	h := func(n int64) manifest.Hash { return manifest.Hash{byte(n)} }
 	p := newPendingHashes()
 	if p.beginListing() || p.isBeingListed(1) {
-		t.Error("there is nothing to list")
+		t.Error("beginListing or isBeingListed is true without hashes")
 	}
 	for _, n := range []int64{9, 1, 2, 3, 7, 8, 12, 13} {
 		p.add(n, h(n))
@@ -242,9 +241,9 @@ func TestHashesOfWrittenChunks(t *testing.T) {
 	p.removeFrom(12)
 	p.dirty = true
 	if !p.beginListing() || p.dirty {
-		t.Error("a checkpoint is not begun, or is due again")
+		t.Error("beginListing returned false, or the hashes are still dirty")
 	}
-	p.add(3, h(30)) // written again during the sync: forgotten before
+	p.add(3, h(30)) // written again during the sync
 	p.remove(8)
 	if p.isBeingListed(7) {
 		t.Error("listed before the target is synced")
@@ -268,14 +267,14 @@ func TestHashesOfWrittenChunks(t *testing.T) {
 		p.add(n, h(n))
 	}
 	if p.isFull() {
-		t.Error("it is full before it has as many chunks as it may")
+		t.Error("isFull is true with maxPending-1 chunks")
 	}
 	if p.add(maxPending-1, h(0)); !p.isFull() {
-		t.Error("it is not full")
+		t.Error("isFull is false with maxPending chunks")
 	}
 }
 
-// Runs of neighbouring chunks are one run each.
+// Neighbouring chunks are listed as one run.
 func TestNeighbouringHashesAreOneRun(t *testing.T) {
 	p := newPendingHashes()
 	for n := range int64(10) {
@@ -291,7 +290,7 @@ func TestNeighbouringHashesAreOneRun(t *testing.T) {
 	}
 }
 
-// A chunk is written once it is complete, is requested, or has too many pieces.
+// A chunk is ripe if it is complete, is requested, or has too many pieces.
 func TestRipeChunks(t *testing.T) {
 	for _, c := range []struct {
 		chunk chunk
@@ -310,15 +309,15 @@ func TestRipeChunks(t *testing.T) {
 	}
 	for _, c := range []chunk{{busy: true}, {pins: 1}, {unwritten: make(pieces, 1)}} {
 		if c.isUnused() {
-			t.Errorf("%+v is forgotten", c)
+			t.Errorf("%+v counts as unused", c)
 		}
 	}
 	if c := (chunk{}); !c.isUnused() {
-		t.Error("an unused chunk is kept")
+		t.Error("an empty chunk does not count as unused")
 	}
 }
 
-// Chunks leave a queue from anywhere, and the others keep their order.
+// Chunks can be removed from any position of a queue, and the others keep their order.
 func TestQueueKeepsItsOrder(t *testing.T) {
 	for _, leave := range [][]int64{nil, {0}, {4}, {2}, {0, 4}, {1, 2}, {0, 1, 2, 3, 4}, {4, 3, 2}, {2, 2}} {
 		var q queue
@@ -349,7 +348,7 @@ func TestQueueKeepsItsOrder(t *testing.T) {
 	}
 }
 
-// The gaps between pieces are given in order, none of them empty.
+// eachGap passes the gaps between pieces in order, without empty ones.
 func TestGapsBetweenPieces(t *testing.T) {
 	r := disk.Range{Off: 100, Len: 100}
 	for _, c := range []struct{ pieces, want []disk.Range }{
@@ -375,7 +374,7 @@ func TestGapsBetweenPieces(t *testing.T) {
 	}
 }
 
-// Options outside of a target are refused, and the defaults are within their limits.
+// A Size outside of the target is refused, and the default number of writers is within its limits.
 func TestOptionsOfAFile(t *testing.T) {
 	const size = 2 * chunkLen
 	log, _ := newLog(t, size)
@@ -399,30 +398,30 @@ func TestOptionsOfAFile(t *testing.T) {
 	}
 }
 
-// A file that is resumed with a size within a chunk reads zeros after it, whatever the target has.
+// A file that is resumed with a size within a chunk reads zeros after that size, regardless of the target's content.
 func TestResumedSizeWithinAChunk(t *testing.T) {
 	const size = 3 * chunkLen
 	for _, had := range []int64{chunkLen, chunkLen + 1, 2*chunkLen - 1, 2 * chunkLen} {
 		img := newImage(t, size)
 		log, path := newLog(t, size)
-		first := openRig(t, img, log, path, NewPool(MinBudget), Options{Fresh: true})
-		first.mustWrite(fill(size, 7), 0)
-		first.must(first.Commit(t.Context()))
-		first.must(first.Close())
-		r := openRig(t, img, log, path, NewPool(MinBudget), Options{Size: had})
-		r.must(r.Truncate(t.Context(), size))
-		want := bytes.Clone(fill(size, 7))
+		first := openTestFile(t, img, log, path, NewPool(MinBudget), Options{Fresh: true})
+		first.mustWrite(repeatByte(size, 7), 0)
+		first.noError(first.Commit(t.Context()))
+		first.noError(first.Close())
+		r := openTestFile(t, img, log, path, NewPool(MinBudget), Options{Size: had})
+		r.noError(r.Truncate(t.Context(), size))
+		want := bytes.Clone(repeatByte(size, 7))
 		clear(want[had:])
 		r.wantRead(want, 0)
-		r.must(r.Finish(t.Context()))
+		r.noError(r.Finish(t.Context()))
 		r.wantImage(want)
 	}
 }
 
-// Sizes outside of the target are refused; the size that the disk has costs nothing.
+// Truncate refuses sizes outside of the target, and does not wait if the size stays the same.
 func TestTruncateToItsLimits(t *testing.T) {
 	const size = 2 * chunkLen
-	r := newRig(t, size, Options{})
+	r := newTestFile(t, size, Options{})
 	for _, to := range []int64{-1, size + 1} {
 		if err := r.Truncate(t.Context(), to); err == nil {
 			t.Errorf("truncated to %d bytes", to)
@@ -433,14 +432,13 @@ func TestTruncateToItsLimits(t *testing.T) {
 			t.Errorf("%d bytes, want %d: %v", r.Size(), to, err)
 		}
 	}
-	r.must(r.checkpoints.lockSyncing(t.Context()))
+	r.noError(r.checkpoints.lockSyncing(t.Context()))
 	defer r.checkpoints.unlockSyncing()
-	r.must(r.Truncate(t.Context(), size)) // it need not wait for a checkpoint
+	r.noError(r.Truncate(t.Context(), size)) // does not wait for the checkpoint
 }
 
-// The pieces of a chunk are written from where they are if they lie in one block as on the disk, also
-// in the middle of a block; otherwise they are gathered.
-func TestPiecesThatLieTogether(t *testing.T) {
+// The pieces of a chunk are not gathered if they are in one block in the order of the disk.
+func TestContiguousPieces(t *testing.T) {
 	memory := make([]byte, blockLen)
 	block1, block2 := &block{memory: memory}, &block{memory: make([]byte, blockLen)}
 	at := func(b *block, start int64) *Buffer { return &Buffer{block: b, start: start, memory: b.memory[start:]} }
@@ -450,7 +448,7 @@ func TestPiecesThatLieTogether(t *testing.T) {
 	const off = 5 * chunkLen
 	for name, c := range map[string]struct {
 		writing pieces
-		start   int64 // in block1; -1 if they are gathered
+		start   int64 // offset in block1; -1 if the pieces are gathered
 	}{
 		"none":              {nil, -1},
 		"one":               {pieces{p(at(block1, 0), off, 0, 300)}, 0},
@@ -473,63 +471,63 @@ func TestPiecesThatLieTogether(t *testing.T) {
 }
 
 // A disk that is complete when it is resumed is finished without a write, also if its last chunk is short.
-func TestResumedDiskThatIsComplete(t *testing.T) {
+func TestResumedCompleteDiskIsNotWritten(t *testing.T) {
 	for _, size := range []int64{2 * chunkLen, 2*chunkLen + 512, 2*chunkLen + grain + 512} {
 		img := newImage(t, size)
 		log, path := newLog(t, size)
-		first := openRig(t, img, log, path, NewPool(MinBudget), Options{Fresh: true})
-		first.mustWrite(fill(int(size), 7), 0)
-		first.must(errors.Join(first.Finish(t.Context()), first.Close()))
+		first := openTestFile(t, img, log, path, NewPool(MinBudget), Options{Fresh: true})
+		first.mustWrite(repeatByte(int(size), 7), 0)
+		first.noError(errors.Join(first.Finish(t.Context()), first.Close()))
 		if s := first.Stats(); s.Held != size || s.Written != size || s.Zeroed != 0 || s.Runs < 1 || s.Runs > 3 {
-			t.Errorf("%d bytes at first: %+v", size, s)
+			t.Errorf("%d bytes, first file: %+v", size, s)
 		}
-		r := openRig(t, img, log, path, NewPool(MinBudget), Options{Size: size})
-		r.must(r.Finish(t.Context()))
+		r := openTestFile(t, img, log, path, NewPool(MinBudget), Options{Size: size})
+		r.noError(r.Finish(t.Context()))
 		if s := r.Stats(); s.Runs != 0 || s.Checkpoints != 0 {
-			t.Errorf("%d bytes: %+v", size, s)
+			t.Errorf("%d bytes, resumed file: %+v", size, s)
 		}
-		r.wantImage(fill(int(size), 7))
+		r.wantImage(repeatByte(int(size), 7))
 	}
 }
 
-// A chunk that is sent again as it was is neither written nor synced.
+// A chunk that is sent again with the same content is neither written nor synced.
 func TestSameContentNeedsNoCheckpoint(t *testing.T) {
 	const size = chunkLen + 512
-	r := newRig(t, size, Options{})
-	r.mustWrite(fill(size, 3), 0)
-	r.must(r.Commit(t.Context()))
+	r := newTestFile(t, size, Options{})
+	r.mustWrite(repeatByte(size, 3), 0)
+	r.noError(r.Commit(t.Context()))
 	writes, syncs := len(r.img.writes), r.img.syncs
-	r.mustWrite(fill(size, 3), 0)
-	r.must(r.Commit(t.Context()))
+	r.mustWrite(repeatByte(size, 3), 0)
+	r.noError(r.Commit(t.Context()))
 	if s := r.Stats(); len(r.img.writes) != writes || r.img.syncs != syncs || s.Left != size || s.Written != size || s.Checkpoints != 1 {
 		t.Errorf("%d more writes, %d more syncs, %+v", len(r.img.writes)-writes, r.img.syncs-syncs, s)
 	}
-	r.must(r.Finish(t.Context()))
-	r.wantImage(fill(size, 3))
+	r.noError(r.Finish(t.Context()))
+	r.wantImage(repeatByte(size, 3))
 }
 
-// Without a log a disk is finished all the same, zeros and all.
+// A file without a log can be finished, with its zeros.
 func TestFinishWithoutALog(t *testing.T) {
 	const size = 3*chunkLen + 100
 	img := newImage(t, size)
-	img.dirty()
+	img.fillWithGarbage()
 	pool := NewPool(MinBudget)
 	f, err := New(img, nil, pool, Options{Fresh: true, Source: img, CheckpointEvery: never})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{File: f, t: t, img: img, pool: pool}
-	r.mustWrite(fill(chunkLen, 1), chunkLen)
-	r.must(errors.Join(r.Finish(t.Context()), r.Close()))
+	r := &testFile{File: f, t: t, img: img, pool: pool}
+	r.mustWrite(repeatByte(chunkLen, 1), chunkLen)
+	r.noError(errors.Join(r.Finish(t.Context()), r.Close()))
 	want := make([]byte, size)
-	copy(want[chunkLen:], fill(chunkLen, 1))
+	copy(want[chunkLen:], repeatByte(chunkLen, 1))
 	wantBytes(t, "image", img.now, want, 0)
 }
 
-// An error of the target while Finish zeroes what was never written is the error of Finish, and sticks.
-func TestFinishThatCannotZero(t *testing.T) {
+// If the target fails while Finish zeroes blank chunks, Finish returns the error, and the file keeps it.
+func TestFailedZeroFailsFinish(t *testing.T) {
 	for _, op := range []string{"zero", "sync"} {
-		r := newRig(t, 2*chunkLen, Options{})
+		r := newTestFile(t, 2*chunkLen, Options{})
 		r.img.before = func(did string, _ disk.Range) error {
 			if did == op {
 				return errBroken
@@ -542,15 +540,15 @@ func TestFinishThatCannotZero(t *testing.T) {
 	}
 }
 
-// Finish that is canceled while it zeroes can be called again.
-func TestFinishThatIsCanceled(t *testing.T) {
-	r := newRig(t, 2*chunkLen, Options{})
+// A Finish that is canceled while it zeroes can be called again.
+func TestCanceledFinishCanBeRepeated(t *testing.T) {
+	r := newTestFile(t, 2*chunkLen, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	r.img.before = func(string, disk.Range) error { cancel(); return nil }
 	if err := r.Finish(ctx); !errors.Is(err, context.Canceled) || r.Err() != nil {
 		t.Errorf("%v, then %v", err, r.Err())
 	}
-	r.must(r.Finish(t.Context()))
+	r.noError(r.Finish(t.Context()))
 	r.wantImage(make([]byte, 2*chunkLen))
 }
 
@@ -560,7 +558,7 @@ type fullLog struct{ *manifest.Log }
 func (fullLog) Append(context.Context, []manifest.Run) error { return errBroken }
 
 // If the manifest cannot be written, Finish fails with its error.
-func TestFinishWhoseLogFails(t *testing.T) {
+func TestFailedManifestFailsFinish(t *testing.T) {
 	for _, data := range []bool{false, true} {
 		log, _ := newLog(t, 2*chunkLen)
 		img, pool := newImage(t, 2*chunkLen), NewPool(MinBudget)
@@ -568,19 +566,19 @@ func TestFinishWhoseLogFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &rig{File: f, t: t, img: img, pool: pool}
+		r := &testFile{File: f, t: t, img: img, pool: pool}
 		if data {
-			r.mustWrite(fill(chunkLen, 1), 0)
+			r.mustWrite(repeatByte(chunkLen, 1), 0)
 		}
 		if err := r.Finish(t.Context()); !errors.Is(err, errBroken) || !errors.Is(r.Err(), errBroken) {
 			t.Errorf("with data %v: %v, then %v", data, err, r.Err())
 		}
-		r.must(r.Close())
+		r.noError(r.Close())
 	}
 }
 
-// Close reports that written data could not be made durable, unless the caller knows the error already.
-func TestCloseThatCannotSync(t *testing.T) {
+// Close returns the error of a failed sync, unless an earlier call returned it.
+func TestFailedSyncFailsClose(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		img := newImage(t, 2*chunkLen)
 		log, _ := newLog(t, 2*chunkLen)
@@ -595,19 +593,19 @@ func TestCloseThatCannotSync(t *testing.T) {
 			}
 			return nil
 		}
-		r := &rig{File: f, t: t, img: img, log: log, pool: pool}
-		r.mustWrite(fill(chunkLen, 1), 0)
-		waitFor(t, f, func() bool { return r.writers.busy == 0 && r.table.ripe.first == nil })
+		r := &testFile{File: f, t: t, img: img, log: log, pool: pool}
+		r.mustWrite(repeatByte(chunkLen, 1), 0)
+		waitForFile(t, f, func() bool { return r.writers.busy == 0 && r.table.ripe.first == nil })
 		if known {
 			if err := f.Commit(t.Context()); !errors.Is(err, errBroken) {
 				t.Errorf("commit: %v", err)
 			}
 		}
 		if err := f.Close(); errors.Is(err, errBroken) == known {
-			t.Errorf("close, with the error known %v: %v", known, err)
+			t.Errorf("Close, error returned before: %v: %v", known, err)
 		}
 		if log.Missing() != 2 {
-			t.Error("the manifest lists what was not synced")
+			t.Error("the manifest lists chunks that were not synced")
 		}
 	}
 }

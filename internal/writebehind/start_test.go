@@ -7,9 +7,9 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// A pool that runs out of memory presses every file, also one that is just being opened. Without
-// the lock in New, the race detector fails this test, and rarely a nil account does.
-func TestPressWhileFilesAreOpened(t *testing.T) {
+// A pool that runs out of memory requests memory from every file, also from one that is just being opened. Without
+// the lock in New, the race detector fails this test, and rarely a nil account.
+func TestPressureWhileFilesAreOpened(t *testing.T) {
 	pool := NewPool(MinBudget)
 	stop := make(chan struct{})
 	var pressing sync.WaitGroup

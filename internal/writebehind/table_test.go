@@ -7,41 +7,40 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// ripeNow returns the numbers of the chunks that are to be written. mu must be held.
-func (t *chunkTable) ripeNow() (numbers []int64) {
+// ripeChunks returns the numbers of the ripe chunks. The caller holds mu.
+func (t *chunkTable) ripeChunks() (numbers []int64) {
 	for c := t.ripe.first; c != nil; c = c.next {
 		numbers = append(numbers, c.number)
 	}
 	return numbers
 }
 
-// The timer writes chunks to which nothing was added since it rang before, and no others.
+// The timer makes chunks ripe that have not changed since it last fired, and no others.
 func TestIdleChunksBecomeRipe(t *testing.T) {
-	r := newRig(t, 4*chunkLen, Options{})
+	r := newTestFile(t, 4*chunkLen, Options{})
 	put := func(off int64) { r.addToChunks(mustGet(t, r.pool, 100), disk.Range{Off: off, Len: 100}) }
-	r.mu.Lock() // no writer begins
+	r.mu.Lock() // no writer can start
 	defer r.mu.Unlock()
 	put(0)
 	put(chunkLen)
 	for _, step := range []struct {
-		put  int64 // -1: nothing
+		put  int64 // offset of a write; -1 for none
 		want []int64
-	}{{200, nil} /* both were written since the beginning */, {chunkLen + 200, []int64{0}}, {-1, []int64{0, 1}}, {3 * chunkLen, []int64{0, 1}}, {-1, []int64{0, 1, 3}}} {
+	}{{200, nil} /* both changed since the start */, {chunkLen + 200, []int64{0}}, {-1, []int64{0, 1}}, {3 * chunkLen, []int64{0, 1}}, {-1, []int64{0, 1, 3}}} {
 		if step.put >= 0 {
 			put(step.put)
 		}
-		if r.table.urgeIdle(); !slices.Equal(r.table.ripeNow(), step.want) {
-			t.Errorf("after a write at %d: chunks %v are ripe, want %v", step.put, r.table.ripeNow(), step.want)
+		if r.table.urgeIdle(); !slices.Equal(r.table.ripeChunks(), step.want) {
+			t.Errorf("after a write at %d: chunks %v are ripe, want %v", step.put, r.table.ripeChunks(), step.want)
 		}
 	}
 }
 
-// A view pins a chunk only if it has to read the target there: not where all is in memory, nor where
-// the disk is blank.
-func TestViewPinsWhatItReads(t *testing.T) {
-	r := newRig(t, 4*chunkLen, Options{})
-	r.mustWrite(fill(2*chunkLen, 1), 0)
-	r.must(r.Commit(t.Context()))
+// A view pins a chunk only if it must read the target there. Data in memory and blank chunks need no pin.
+func TestViewPinsChunksThatItReads(t *testing.T) {
+	r := newTestFile(t, 4*chunkLen, Options{})
+	r.mustWrite(repeatByte(2*chunkLen, 1), 0)
+	r.noError(r.Commit(t.Context()))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.addToChunks(mustGet(t, r.pool, 1000), disk.Range{Off: 100, Len: 1000})
@@ -76,9 +75,9 @@ func TestViewPinsWhatItReads(t *testing.T) {
 	}
 }
 
-// A reader waits if it touches a chunk that a writer waits for, and only then.
+// A reader waits only if it touches a chunk that a writer waits for.
 func TestReadersWaitForWantedChunks(t *testing.T) {
-	r := newRig(t, 4*chunkLen+512, Options{})
+	r := newTestFile(t, 4*chunkLen+512, Options{})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.table.getOrCreate(2)
@@ -95,16 +94,16 @@ func TestReadersWaitForWantedChunks(t *testing.T) {
 		{disk.Range{Off: 2 * chunkLen}, false},
 	} {
 		if got := r.table.isWanted(of.r); got != of.want {
-			t.Errorf("%v: %v", of.r, got)
+			t.Errorf("%v: wanted %v, want %v", of.r, got, of.want)
 		}
 	}
 	c.wanted = false
 	r.table.requeue(c)
 }
 
-// Commit waits for the data that is in memory when it begins, and each Commit for its own.
-func TestBarriersCountTheirBatches(t *testing.T) {
-	r := newRig(t, 4*chunkLen, Options{})
+// Each barrier waits for the data that is in memory when it starts, and not for later data.
+func TestBarriersWaitForEarlierData(t *testing.T) {
+	r := newTestFile(t, 4*chunkLen, Options{})
 	closed := func(b *barrier) bool {
 		select {
 		case <-b.done:
@@ -117,7 +116,7 @@ func TestBarriersCountTheirBatches(t *testing.T) {
 	defer r.mu.Unlock()
 	tab := &r.table
 	if b := tab.urgeAll(); !closed(b) || len(tab.barriers) != 0 {
-		t.Error("a barrier without data is not open")
+		t.Error("a barrier without data does not end at once")
 	}
 	put := func(chunk int64) {
 		r.addToChunks(mustGet(t, r.pool, 100), disk.Range{Off: chunk * chunkLen, Len: 100})
@@ -127,21 +126,21 @@ func TestBarriersCountTheirBatches(t *testing.T) {
 	put(1)
 	second := tab.urgeAll()
 	put(2)
-	if tab.batches != 3 || !slices.Equal(tab.ripeNow(), []int64{0, 1}) {
-		t.Errorf("%d batches, chunks %v are ripe", tab.batches, tab.ripeNow())
+	if tab.batches != 3 || !slices.Equal(tab.ripeChunks(), []int64{0, 1}) {
+		t.Errorf("%d batches, chunks %v are ripe", tab.batches, tab.ripeChunks())
 	}
 	tab.endBatch(tab.chunks[1].began)
 	if closed(first) || closed(second) {
-		t.Error("a barrier is open while the first chunk is in memory")
+		t.Error("a barrier has ended while the first chunk is in memory")
 	}
 	tab.endBatch(tab.chunks[2].began)
 	if closed(first) || closed(second) {
-		t.Error("a later chunk counts")
+		t.Error("a barrier has ended with a later chunk")
 	}
 	tab.removeBarrier(first)
 	tab.endBatch(tab.chunks[0].began)
 	if closed(first) || !closed(second) || len(tab.barriers) != 0 {
-		t.Errorf("the second barrier is not open; %d barriers are left", len(tab.barriers))
+		t.Errorf("the second barrier has not ended, or the first one has; %d barriers remain", len(tab.barriers))
 	}
-	tab.batches = 3 // as before: the chunks are still there
+	tab.batches = 3 // the original value: the chunks are still in the table
 }

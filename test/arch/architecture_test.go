@@ -13,23 +13,23 @@ import (
 
 const architecture = "docs/architecture.md"
 
-// treeName matches the name of a package in the tree: a path with a slash behind it, between spaces.
+// treeName matches the name of a package in the tree: a path that ends with a slash, between spaces.
 var treeName = regexp.MustCompile(`(?:^|\s)((?:[a-z0-9-]+/)+)`)
 
-// The tree names each package of the programs, and no package that does not exist.
+// The tree in docs/architecture.md lists each package of cmd and internal, and no others.
 func TestArchitectureListsAllPackages(t *testing.T) {
 	var packages []string
-	for _, p := range list(t) {
+	for _, p := range listPackages(t) {
 		if name := strings.TrimPrefix(p.ImportPath, module); strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "internal/") {
 			packages = append(packages, name)
 		}
 	}
-	for _, problem := range compareTree(section(t, "The tree"), packages) {
+	for _, problem := range compareTree(architectureSection(t, "The tree"), packages) {
 		t.Errorf("%s: %s", architecture, problem)
 	}
 }
 
-func TestTreeIsCompared(t *testing.T) {
+func TestCompareTree(t *testing.T) {
 	const tree = "cmd/a/     a program\n" +
 		"internal/\n" +
 		"  disk/ fault/     words\n" +
@@ -45,33 +45,33 @@ func TestTreeIsCompared(t *testing.T) {
 		"internal/guest", "internal/guest/ext",
 	}
 	if found := compareTree(tree, packages); len(found) > 0 {
-		t.Errorf("an exact tree: %q", found)
+		t.Errorf("problems with a complete tree: %q", found)
 	}
 	for _, p := range packages {
 		if slices.ContainsFunc(packages, func(other string) bool { return strings.HasPrefix(other, p+"/") }) {
-			continue // it is a folder still
+			continue // p still exists as a folder
 		}
 		less := slices.DeleteFunc(slices.Clone(packages), func(other string) bool { return other == p })
 		if found := compareTree(tree, less); len(found) == 0 {
-			t.Errorf("the tree has %s, which does not exist: not found", p)
+			t.Errorf("no problem found, although the tree has %s, which does not exist", p)
 		}
 	}
 	for _, p := range []string{"cmd/b", "internal/nfc", "internal/guest/https", "internal/disk/ext"} {
 		if found := compareTree(tree, append(slices.Clone(packages), p)); len(found) != 1 || !strings.Contains(found[0], p) {
-			t.Errorf("the tree has no %s: %q", p, found)
+			t.Errorf("want one problem about the missing %s, got %q", p, found)
 		}
 	}
 }
 
-// compareTree returns what differs between a tree and the packages below cmd and internal. In a tree, a name belongs to the
-// name above it that begins further left, or to the one before it in its line. A path of several elements, such as
-// disk/rawfile/, may also belong to any folder above.
+// compareTree returns the differences between a tree and the packages below cmd and internal. The parent of a name in the
+// tree is the nearest name above it that begins further left, or the name before it in the same line. A path of several
+// elements, such as disk/rawfile/, may also have any folder above as its parent.
 func compareTree(tree string, packages []string) (problems []string) {
 	type entry struct {
 		column int
 		path   string
 	}
-	exists := map[string]bool{} // packages, and the folders they are in
+	exists := map[string]bool{} // packages and their parent folders
 	for _, p := range packages {
 		for ; p != "."; p = filepath.Dir(p) {
 			exists[p] = true
@@ -85,7 +85,7 @@ func compareTree(tree string, packages []string) (problems []string) {
 			continue
 		}
 		above = slices.DeleteFunc(above, func(e entry) bool { return e.column >= at[0][2] })
-		var before []entry // in this line
+		var before []entry // entries of this line
 		for _, m := range at {
 			name := strings.TrimSuffix(line[m[2]:m[3]], "/")
 			parents := slices.Clone(before)
@@ -101,7 +101,7 @@ func compareTree(tree string, packages []string) (problems []string) {
 				named[path] = true
 				before = append(before, entry{m[2], path})
 			} else if m[2] > 0 || strings.HasPrefix(name, "cmd/") {
-				problems = append(problems, "the tree has "+name+"/, which is no package there: "+strings.TrimSpace(line))
+				problems = append(problems, "the tree has "+name+"/, which is not a package: "+strings.TrimSpace(line))
 			}
 		}
 		above = append(above, before...)
@@ -114,10 +114,10 @@ func compareTree(tree string, packages []string) (problems []string) {
 	return problems
 }
 
-// section returns the text of architecture.md below a heading of the second level.
-func section(t *testing.T, heading string) string {
+// architectureSection returns the section of architecture.md with a heading of the second level.
+func architectureSection(t *testing.T, heading string) string {
 	t.Helper()
-	_, text, found := strings.Cut(read(t, architecture), "\n## "+heading+"\n")
+	_, text, found := strings.Cut(readFile(t, architecture), "\n## "+heading+"\n")
 	if !found {
 		t.Fatalf("%s has no section %q", architecture, heading)
 	}
@@ -126,37 +126,37 @@ func section(t *testing.T, heading string) string {
 }
 
 var (
-	code = regexp.MustCompile("(?s)```.*?```|`[^`]*`")
+	codeText = regexp.MustCompile("(?s)```.*?```|`[^`]*`")
 
-	// qualified matches an identifier of Go with its package, such as blockcopy.Copy or transport/nfc.Transport.Transfer.
-	qualified = regexp.MustCompile(`\b(?:[a-z][a-z0-9]*/)*[a-z][a-z0-9]*(?:\.[A-Za-z][A-Za-z0-9]*)+`)
+	// qualifiedName matches a Go identifier with its package, such as blockcopy.Copy or transport/nfc.Transport.Transfer.
+	qualifiedName = regexp.MustCompile(`\b(?:[a-z][a-z0-9]*/)*[a-z][a-z0-9]*(?:\.[A-Za-z][A-Za-z0-9]*)+`)
 
 	fileName = regexp.MustCompile(`\.(go|json|xml|yaml|md)$`)
 )
 
-// The paths of a byte, a VM and a plan name identifiers of the code, and so does the advice on what to add.
-func TestArchitectureNamesIdentifiersThatExist(t *testing.T) {
+// The Go identifiers in these sections of docs/architecture.md exist, each in one package.
+func TestArchitectureIdentifiersExist(t *testing.T) {
 	declared := declarations(t)
 	for heading, atLeast := range map[string]int{"The path of a byte": 10, "The path of a VM": 10, "The path of a plan": 10, "How to add": 10} {
 		names := 0
-		for _, span := range code.FindAllString(section(t, heading), -1) {
-			for _, name := range qualified.FindAllString(span, -1) {
+		for _, span := range codeText.FindAllString(architectureSection(t, heading), -1) {
+			for _, name := range qualifiedName.FindAllString(span, -1) {
 				if fileName.MatchString(name) {
 					continue
 				}
 				names++
-				if n := declaredIn(declared, name); n != 1 {
-					t.Errorf("%s, %s: %d packages have %s. It must be one", architecture, heading, n, name)
+				if n := countDeclaring(declared, name); n != 1 {
+					t.Errorf("%s, %s: %d packages declare %s, want 1", architecture, heading, n, name)
 				}
 			}
 		}
 		if names < atLeast {
-			t.Errorf("%s, %s: %d identifiers, want at least %d", architecture, heading, names, atLeast)
+			t.Errorf("%s, %s: found %d identifiers, want at least %d", architecture, heading, names, atLeast)
 		}
 	}
 }
 
-func TestIdentifiersAreLookedUp(t *testing.T) {
+func TestCountDeclaring(t *testing.T) {
 	declared := map[string]map[string]bool{
 		"internal/nfc":           {"Session": true, "Session.Open": true},
 		"internal/transport/nfc": {"Transport": true, "Session": true},
@@ -164,14 +164,14 @@ func TestIdentifiersAreLookedUp(t *testing.T) {
 	for name, want := range map[string]int{
 		"nfc.Session": 2, "transport/nfc.Session": 1, "nfc.Session.Open": 1, "nfc.Session.Close": 0, "fc.Session": 0, "nfc.Transport": 1,
 	} {
-		if got := declaredIn(declared, name); got != want {
+		if got := countDeclaring(declared, name); got != want {
 			t.Errorf("%s: %d, want %d", name, got, want)
 		}
 	}
 }
 
-// declaredIn counts the packages with an identifier, whose package may be given by the end of its path.
-func declaredIn(declared map[string]map[string]bool, name string) (n int) {
+// countDeclaring counts the packages that declare an identifier. name has the end of a package path and the identifier.
+func countDeclaring(declared map[string]map[string]bool, name string) (n int) {
 	end, id, _ := strings.Cut(name, ".")
 	for folder, names := range declared {
 		if strings.HasSuffix("/"+folder, "/"+end) && names[id] {
@@ -181,11 +181,12 @@ func declaredIn(declared map[string]map[string]bool, name string) (n int) {
 	return n
 }
 
-// declarations returns what the packages of the programs declare, by folder: Name, and Type.Member for methods and fields.
+// declarations returns the identifiers that the packages of cmd and internal declare, by folder. Methods and fields have
+// the form Type.Member.
 func declarations(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	all := map[string]map[string]bool{}
-	for _, file := range tracked(t, "*.go") {
+	for _, file := range trackedFiles(t, "*.go") {
 		if strings.HasSuffix(file, "_test.go") || !strings.HasPrefix(file, "cmd/") && !strings.HasPrefix(file, "internal/") {
 			continue
 		}
@@ -231,7 +232,7 @@ func declaredBy(d ast.Decl) (names []string) {
 	return names
 }
 
-// typeName returns the name of a receiver's type without its star and parameters.
+// typeName returns the name of a receiver's type, without its pointer and type parameters.
 func typeName(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:

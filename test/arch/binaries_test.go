@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// All binary files are test data or are listed here. Others, such as a downloaded package, were committed by mistake.
-func TestBinaryFilesAreListed(t *testing.T) {
+// The repository has no binary files except test data and the listed ones. Others are probably committed by mistake.
+func TestNoUnexpectedBinaryFiles(t *testing.T) {
 	listed := map[string]bool{"internal/vmdk/codepages.deflate": true}
-	for _, file := range tracked(t, ".") {
+	for _, file := range trackedFiles(t, ".") {
 		if strings.Contains(file, "/testdata/") || listed[file] {
 			continue
 		}
 		content, err := os.ReadFile(filepath.Join(root, file))
 		if os.IsNotExist(err) {
-			continue // it was deleted, and the deletion is not committed yet
+			continue // the deletion of the file is not committed yet
 		}
 		if err != nil {
 			t.Fatal(err)

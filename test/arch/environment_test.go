@@ -11,15 +11,16 @@ var (
 	setEnvironment = regexp.MustCompile(`\.Env\b[^=\n]* = `)
 )
 
-// A program that is started without an environment of its own inherits decamp's, with its secrets.
-func TestProgramsHaveEnvironmentsOfTheirOwn(t *testing.T) {
+// Each program that decamp starts gets an explicit environment. Otherwise it would inherit the secrets in the environment
+// of decamp.
+func TestProgramsGetExplicitEnvironment(t *testing.T) {
 	files := 0
-	for _, file := range tracked(t, "*.go") {
+	for _, file := range trackedFiles(t, "*.go") {
 		product := strings.HasPrefix(file, "cmd/decamp/") || strings.HasPrefix(file, "internal/")
 		if !product || strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "internal/lab/") || regexp.MustCompile(`/[a-z0-9]+test/`).MatchString(file) {
 			continue
 		}
-		text := read(t, file)
+		text := readFile(t, file)
 		starts := len(startsProgram.FindAllString(text, -1))
 		if starts == 0 {
 			continue
@@ -30,18 +31,18 @@ func TestProgramsHaveEnvironmentsOfTheirOwn(t *testing.T) {
 		}
 	}
 	if files < 8 {
-		t.Errorf("%d files start programs: are they found?", files)
+		t.Errorf("found only %d files that start programs", files)
 	}
 }
 
-// writesProgram matches a file that is written with permission to execute it.
+// writesProgram matches a call that writes an executable file.
 var writesProgram = regexp.MustCompile(`os\.WriteFile\(.*, 0o7[0-7]{2}\)`)
 
-// Linux does not start a program while any process has it open for writing. A child process can inherit the open file. The
-// tests of release/, a separate module, are not parallel.
-func TestProgramsAreWrittenByPackageExecutable(t *testing.T) {
-	for _, file := range tracked(t, "*_test.go") {
-		if found := writesProgram.FindString(read(t, file)); found != "" && !strings.HasPrefix(file, "release/") {
+// Tests write programs with executable.Write, because Linux does not start a program that a process has open for writing.
+// A child process of another test can inherit the open file. The tests of release/ do not run in parallel.
+func TestTestsWriteProgramsWithPackageExecutable(t *testing.T) {
+	for _, file := range trackedFiles(t, "*_test.go") {
+		if found := writesProgram.FindString(readFile(t, file)); found != "" && !strings.HasPrefix(file, "release/") {
 			t.Errorf("%s: %s: use executable.Write", file, found)
 		}
 	}

@@ -37,7 +37,7 @@ func parsePackage(t *testing.T, folder string) (*token.FileSet, []*ast.File) {
 	return fset, files
 }
 
-// emptyImporter has every imported package declare nothing: only names of the package itself count.
+// emptyImporter returns empty packages, so that only references within the checked package are found.
 type emptyImporter struct{}
 
 func (emptyImporter) Import(path string) (*types.Package, error) {
@@ -49,7 +49,7 @@ func (emptyImporter) Import(path string) (*types.Package, error) {
 // referencesOf returns the references between the files of a package.
 func referencesOf(fset *token.FileSet, files []*ast.File) map[reference]bool {
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
-	config := types.Config{Importer: emptyImporter{}, Error: func(error) {}} // of names that imports would declare
+	config := types.Config{Importer: emptyImporter{}, Error: func(error) {}} // ignores errors about names of imported packages
 	pkg, _ := config.Check("package", fset, files, info)
 	base := func(p token.Pos) string { return filepath.Base(fset.Position(p).Filename) }
 	refs := map[reference]bool{}
@@ -64,7 +64,7 @@ func referencesOf(fset *token.FileSet, files []*ast.File) map[reference]bool {
 	return refs
 }
 
-// cyclesOf returns the files that refer to each other, directly or by way of others.
+// cyclesOf returns the files that refer to each other, directly or through other files.
 func cyclesOf(refs map[reference]bool) []string {
 	next := map[string]map[string]bool{}
 	for r := range refs {
@@ -95,7 +95,7 @@ func cyclesOf(refs map[reference]bool) []string {
 	return in
 }
 
-// commandFiles returns the files that declare a command, which a function makes of the program.
+// commandFiles returns the files that declare the constructor of a command, a function with a *program parameter.
 func commandFiles(fset *token.FileSet, files []*ast.File) map[string]bool {
 	commands := map[string]bool{}
 	for _, f := range files {
@@ -114,34 +114,33 @@ func commandFiles(fset *token.FileSet, files []*ast.File) map[string]bool {
 
 func isConstructor(name string) bool { return strings.HasPrefix(name, "new") }
 
-// The files of cmd/decamp have a direction: helpers below, commands above, and no command uses anything of another
-// one but its constructor.
-func TestFilesOfTheCommandHaveADirection(t *testing.T) {
+// The files of cmd/decamp have no reference cycles. Other files use only the constructor of a file with a command.
+func TestCommandFilesHaveNoCycles(t *testing.T) {
 	fset, files := parsePackage(t, "../../cmd/decamp")
 	refs := referencesOf(fset, files)
 	if len(refs) < 300 {
-		t.Fatalf("only %d references were found", len(refs))
+		t.Fatalf("found only %d references", len(refs))
 	}
 	if in := cyclesOf(refs); len(in) > 0 {
 		t.Errorf("these files refer to each other: %v", in)
 	}
 	commands := commandFiles(fset, files)
-	delete(commands, "root.go") // is made of all commands, and runs the one that is named
+	delete(commands, "root.go") // has the root command, which contains all commands
 	if len(commands) < 25 {
-		t.Errorf("only %d files of commands were found", len(commands))
+		t.Errorf("found only %d files of commands", len(commands))
 	}
 	for r := range refs {
 		if commands[r.to] && !isConstructor(r.name) {
-			t.Errorf("%s uses %s of %s, which is a command: move it to a file that both use", r.from, r.name, r.to)
+			t.Errorf("%s uses %s of %s, which has a command: move it to a file that both use", r.from, r.name, r.to)
 		}
 	}
 }
 
-// directed are packages whose files have a direction: no file refers to one that refers back, directly or by way of others.
-var directed = []string{"internal/migrate", "internal/migrate/warm"}
+// acyclicPackages are packages whose files have no reference cycles.
+var acyclicPackages = []string{"internal/migrate", "internal/migrate/warm"}
 
-func TestFilesOfPackagesHaveADirection(t *testing.T) {
-	for _, folder := range directed {
+func TestPackageFilesHaveNoCycles(t *testing.T) {
+	for _, folder := range acyclicPackages {
 		refs := referencesOf(parsePackage(t, filepath.Join(root, folder)))
 		if len(refs) < 30 {
 			t.Fatalf("%s: only %d references were found", folder, len(refs))
@@ -152,11 +151,11 @@ func TestFilesOfPackagesHaveADirection(t *testing.T) {
 	}
 }
 
-// No type has more methods than one purpose needs.
-func TestTypesAreSmall(t *testing.T) {
+// No type has more than 40 methods.
+func TestTypesHaveFewMethods(t *testing.T) {
 	const most = 40
 	folders := map[string]bool{}
-	for _, file := range tracked(t, "*.go") {
+	for _, file := range trackedFiles(t, "*.go") {
 		folders[filepath.Dir(file)] = true
 	}
 	found := 0
@@ -178,7 +177,7 @@ func TestTypesAreSmall(t *testing.T) {
 		}
 	}
 	if found < 500 {
-		t.Fatalf("only %d types with methods were found", found)
+		t.Fatalf("found only %d types with methods", found)
 	}
 }
 
@@ -195,7 +194,7 @@ func receiverName(e ast.Expr) string {
 	return types.ExprString(e)
 }
 
-func TestCyclesBetweenFilesAreFound(t *testing.T) {
+func TestCyclesOf(t *testing.T) {
 	parse := func(sources map[string]string) []string {
 		fset := token.NewFileSet()
 		var files []*ast.File
@@ -214,7 +213,7 @@ func TestCyclesBetweenFilesAreFound(t *testing.T) {
 		"low.go":    `func size() {}`,
 	}
 	if in := parse(down); len(in) > 0 {
-		t.Errorf("cycles of files without one: %v", in)
+		t.Errorf("cycles of files without a cycle: %v", in)
 	}
 	down["low.go"] = `func size() { var m interface{ show() }; m.show(); x := top; x() }`
 	if in := parse(down); !slices.Equal(in, []string{"low.go", "middle.go", "top.go"}) {

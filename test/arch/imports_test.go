@@ -1,5 +1,4 @@
-// Package arch holds the architecture's rules as tests: who may import whom. They read
-// `go list`, so they see what the compiler sees.
+// Package arch tests the rules of the architecture, the code and the docs, such as which packages may import a package.
 package arch
 
 import (
@@ -15,8 +14,8 @@ import (
 
 const module = "github.com/decamp/decamp/"
 
-// tiers are the packages of internal/ from the words up. A package imports only packages
-// of lower tiers; siblings do not know each other. The few that may are in friends.
+// tiers are the packages of internal/, from the lowest tier to the highest. A package imports only packages of lower
+// tiers. importExceptions lists the exceptions.
 var tiers = [][]string{
 	{"childenv", "atomicfile", "bars", "exposition", "logging", "diskspace", "sleep", "systemd", "tuning", "buildinfo"},
 	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "secretfile", "suggest", "sqlitedb", "postgres", "proxy", "units"},
@@ -30,14 +29,13 @@ var tiers = [][]string{
 	{"assemble", "server", "progress"},
 }
 
-// innerTiers are the tiers inside of one of these, for packages whose direction the compiler alone does not keep. "" is
-// the package itself.
+// innerTiers are the tiers of the subpackages of a package. "" is the package itself.
 var innerTiers = map[string][][]string{
 	"fleet": {{"login"}, {"admission"}, {"simulate", ""}},
 }
 
-// friends are the exceptions, each with its reason.
-var friends = map[[2]string]string{
+// importExceptions are the permitted imports within a tier, each with its reason.
+var importExceptions = map[[2]string]string{
 	{"disk", "fault"}:          "an image that is full or locked is a fault with a remedy",
 	{"efi", "fault"}:           "a machine without firmware is a fault with a remedy",
 	{"inventory", "fault"}:     "a bad datastore path is the user's input",
@@ -48,11 +46,11 @@ var friends = map[[2]string]string{
 	{"fleetkey", "secretfile"}: "a key is a secret in a file",
 	{"proxy", "fault"}:         "a proxy that fails is a fault with a remedy",
 	{"postgres", "fault"}:      "an unverified server is a fault with a remedy",
-	{"esx", "nfc"}:             "a ticket is asked for over SOAP and spent on port 902",
+	{"esx", "nfc"}:             "a ticket is requested over SOAP and used on port 902",
 }
 
-// doors name the only packages that may import a foreign world; lab emulates one.
-var doors = map[string][]string{
+// libraryImporters lists, for each library, the only packages that may import it.
+var libraryImporters = map[string][]string{
 	"github.com/vmware/govmomi":                {"internal/esx", "internal/lab/vsphere", "test/govc"},
 	"github.com/dbos-inc/dbos-transact-golang": {"internal/workflow"},
 	"golang.org/x/crypto/ssh":                  {"internal/esx/shell", "internal/lab"},
@@ -65,8 +63,8 @@ var doors = map[string][]string{
 	"modernc.org/sqlite":                       {"internal/sqlitedb", "internal/fleetdb"},
 	"github.com/vbauerster/mpb/v8":             {"internal/bars"},
 	"github.com/danielgtaylor/huma/v2":         {"internal/server"},
-	"html/template":                            {}, // calls methods by name: the linker then keeps all exported methods
-	"text/template":                            {}, // as html/template
+	"html/template":                            {}, // calls methods by name, so that the linker keeps all exported methods
+	"text/template":                            {}, // see html/template
 	"github.com/prometheus/client_golang":      {}, // tests compare package exposition with it
 }
 
@@ -75,36 +73,36 @@ type pkg struct {
 	Imports    []string
 }
 
-func TestImportsPointDownwards(t *testing.T) {
+func TestImportsOfTiers(t *testing.T) {
 	level := map[string]int{}
 	for i, tier := range tiers {
 		for _, name := range tier {
 			level[name] = i
 		}
 	}
-	for _, p := range list(t) {
+	for _, p := range listPackages(t) {
 		from, ok := internalName(p.ImportPath)
 		if !ok || from == "lab" {
 			continue
 		}
 		own, known := level[from]
 		if !known {
-			t.Errorf("package internal/%s is in no tier: say where it stands", from)
+			t.Errorf("package internal/%s is in no tier: add it to tiers", from)
 			continue
 		}
 		for _, imported := range p.Imports {
 			to, ok := internalName(imported)
-			if !ok || to == from || friends[[2]string{from, to}] != "" {
+			if !ok || to == from || importExceptions[[2]string{from, to}] != "" {
 				continue
 			}
 			if level[to] >= own {
-				t.Errorf("%s imports %s, which does not stand below it", p.ImportPath, imported)
+				t.Errorf("%s imports %s, which is not in a lower tier", p.ImportPath, imported)
 			}
 		}
 	}
 }
 
-func TestInnerImportsPointDownwards(t *testing.T) {
+func TestImportsOfInnerTiers(t *testing.T) {
 	for parent, tiers := range innerTiers {
 		level := map[string]int{}
 		for i, tier := range tiers {
@@ -114,42 +112,42 @@ func TestInnerImportsPointDownwards(t *testing.T) {
 		}
 		inner := func(path string) (name string, ok bool) {
 			root := module + "internal/" + parent
-			return strings.TrimPrefix(strings.TrimPrefix(path, root), "/"), under(path, root)
+			return strings.TrimPrefix(strings.TrimPrefix(path, root), "/"), isBelow(path, root)
 		}
-		for _, p := range list(t) {
+		for _, p := range listPackages(t) {
 			from, ok := inner(p.ImportPath)
 			if !ok {
 				continue
 			}
 			own, known := level[from]
 			if !known {
-				t.Errorf("package %s is in no tier of %s: say where it stands", p.ImportPath, parent)
+				t.Errorf("package %s is in no tier of %s: add it to innerTiers", p.ImportPath, parent)
 				continue
 			}
 			for _, imported := range p.Imports {
 				if to, ok := inner(imported); ok && level[to] >= own {
-					t.Errorf("%s imports %s, which does not stand below it", p.ImportPath, imported)
+					t.Errorf("%s imports %s, which is not in a lower tier", p.ImportPath, imported)
 				}
 			}
 		}
 	}
 }
 
-func TestForeignWorldsHaveOneDoor(t *testing.T) {
-	for _, p := range list(t) {
+func TestLibrariesHaveFewImporters(t *testing.T) {
+	for _, p := range listPackages(t) {
 		for _, imported := range p.Imports {
-			for world, allowed := range doors {
-				if under(imported, world) && !slices.ContainsFunc(allowed, func(d string) bool { return under(p.ImportPath, module+d) }) {
-					t.Errorf("%s imports %s; its door is %v", p.ImportPath, imported, allowed)
+			for library, allowed := range libraryImporters {
+				if isBelow(imported, library) && !slices.ContainsFunc(allowed, func(d string) bool { return isBelow(p.ImportPath, module+d) }) {
+					t.Errorf("%s imports %s, which only %v may import", p.ImportPath, imported, allowed)
 				}
 			}
 		}
 	}
 }
 
-func TestLabSharesNothingWithWhatItTests(t *testing.T) {
-	for _, p := range list(t) {
-		if !under(p.ImportPath, module+"internal/lab") {
+func TestLabImportsNoProductPackages(t *testing.T) {
+	for _, p := range listPackages(t) {
+		if !isBelow(p.ImportPath, module+"internal/lab") {
 			continue
 		}
 		for _, imported := range p.Imports {
@@ -160,7 +158,7 @@ func TestLabSharesNothingWithWhatItTests(t *testing.T) {
 	}
 }
 
-// The emulator and what only it needs are no part of the program that users run.
+// The decamp program does not contain the emulator or its libraries.
 func TestDecampContainsNoEmulator(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", module+"cmd/decamp").Output()
 	if err != nil {
@@ -168,22 +166,22 @@ func TestDecampContainsNoEmulator(t *testing.T) {
 	}
 	packages := strings.Fields(string(out))
 	if !slices.Contains(packages, module+"internal/esx") {
-		t.Fatalf("go list -deps found %d packages, and internal/esx is not among them", len(packages))
+		t.Fatalf("go list -deps found %d packages, but not internal/esx", len(packages))
 	}
 	for _, p := range packages {
 		for _, excluded := range []string{module + "internal/lab", "github.com/vmware/govmomi/simulator", "gonum.org/v1/gonum"} {
-			if under(p, excluded) {
+			if isBelow(p, excluded) {
 				t.Errorf("cmd/decamp contains %s", p)
 			}
 		}
 	}
 }
 
-// list returns the packages of the module without their tests.
-func list(t *testing.T) []pkg {
+// listPackages returns the packages of the module and their imports, without tests.
+func listPackages(t *testing.T) []pkg {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", module+"...")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // the plugin of nbdkit is among them
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // the nbdkit plugin requires cgo
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -210,12 +208,11 @@ func list(t *testing.T) []pkg {
 	return all
 }
 
-// internalName returns the first element below internal/: "transport" for
-// internal/transport/https.
+// internalName returns the first element below internal/: "transport" for internal/transport/https.
 func internalName(path string) (string, bool) {
 	rest, ok := strings.CutPrefix(path, module+"internal/")
 	name, _, _ := strings.Cut(rest, "/")
 	return name, ok
 }
 
-func under(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
+func isBelow(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }

@@ -28,16 +28,16 @@ var (
 )
 
 // docs/configuration.md lists the environment variables that decamp reads, and no others.
-func TestDocsListEveryEnvironmentVariable(t *testing.T) {
+func TestDocsListEnvironmentVariables(t *testing.T) {
 	read := readVariables(t)
 	if len(read) < 30 {
-		t.Fatalf("only %d variables are found: %q", len(read), read)
+		t.Fatalf("found only %d variables: %q", len(read), read)
 	}
 	want := slices.Compact(slices.Sorted(slices.Values(slices.Concat(read, libraryVariables))))
 	listed := documentedVariables(t)
 	for _, name := range want {
 		if !slices.Contains(listed, name) {
-			t.Errorf("the table lacks %s, which decamp reads", name)
+			t.Errorf("the table does not contain %s, which decamp reads", name)
 		}
 	}
 	for _, name := range listed {
@@ -50,7 +50,7 @@ func TestDocsListEveryEnvironmentVariable(t *testing.T) {
 // documentedVariables returns the names in the table.
 func documentedVariables(t *testing.T) (names []string) {
 	t.Helper()
-	_, page, found := strings.Cut(read(t, "docs/configuration.md"), "\n## Environment variables\n")
+	_, page, found := strings.Cut(readFile(t, "docs/configuration.md"), "\n## Environment variables\n")
 	if !found {
 		t.Fatal("the page has no section about environment variables")
 	}
@@ -63,13 +63,13 @@ func documentedVariables(t *testing.T) (names []string) {
 	return names
 }
 
-// readVariables returns the names in calls that read the environment, in the product's files. A name is a literal or
+// readVariables returns the names in calls that read the environment, in the files of the product. A name is a literal or
 // a constant of any package.
 func readVariables(t *testing.T) []string {
 	t.Helper()
 	fset, constants, calls := token.NewFileSet(), map[string]string{}, map[string]ast.Expr{}
 	names := map[string]bool{}
-	for _, file := range tracked(t, "*.go") {
+	for _, file := range trackedFiles(t, "*.go") {
 		product := strings.HasPrefix(file, "cmd/decamp/") || strings.HasPrefix(file, "internal/")
 		if !product || strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "internal/lab/") || regexp.MustCompile(`/[a-z0-9]+test/`).MatchString(file) {
 			continue
@@ -90,7 +90,7 @@ func readVariables(t *testing.T) []string {
 				if len(n.Args) == 1 && readsVariable.MatchString(lastName(n.Fun)) {
 					calls[fset.Position(n.Pos()).String()] = n.Args[0]
 				}
-			case *ast.BasicLit: // tables of names, which a call reads one after the other
+			case *ast.BasicLit: // names in tables, which a call reads in a loop
 				if text, is := literalText(n); is && (openstackName.MatchString(text) || strings.HasPrefix(text, "DECAMP_") && variableName.MatchString(text)) {
 					names[text] = true
 				}

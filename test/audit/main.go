@@ -1,13 +1,13 @@
 // Audit compares the findings of gosec with those that were triaged. It reads gosec's
-// report as JSON, and the list of triaged findings, and fails if one is in one of the
-// two only:
+// JSON report and the list of triaged findings. It fails if a finding is only in one of
+// them:
 //
 //	audit [-add] LIST REPORT
 //
 // A line of the list has four fields with tabs between them: rule, file, code and
 // reason. The code is the first line that gosec shows, so that a finding stays triaged
-// while its line moves, and no longer than that. With -add, findings that are not
-// triaged are added to the list. They have no reason, so the next run fails.
+// if only its line number changes. With -add, findings that are not triaged are added to
+// the list. They have no reason, so the next run fails.
 package main
 
 import (
@@ -86,8 +86,7 @@ func compareFiles(out io.Writer, add bool, args []string) error {
 	return nil
 }
 
-// parseList parses the list. It fails for a finding without a reason, or with two
-// lines.
+// parseList parses the list. It fails if a finding has no reason or two lines.
 func parseList(text string) (map[finding]string, error) {
 	triaged := map[finding]string{}
 	number := 0

@@ -14,14 +14,14 @@ const report = `{"Golang errors": {}, "Stats": {"files": 2}, "Issues": [
 
 const triaged = "# rule file code reason\n\nG304\ta.go\tf, err := os.Open(path)\tthe user names it\nG101\tb/c.go\tconst help =\tit is a help text\n"
 
-// A finding that is not triaged fails the audit, and so do a line without its finding, a line without a reason,
-// and a report of nothing.
+// The audit fails for a finding that is not triaged, a line without a finding, a line without a reason, and an empty
+// report.
 func TestAudit(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	for name, c := range map[string]struct {
 		list, report string
-		want         string // in the error or the output
+		want         string // part of the error or the output
 		ok           bool
 	}{
 		"all triaged":       {triaged, report, "2 findings, all triaged", true},

@@ -12,8 +12,8 @@ import (
 // secretTests matches the tests that search for passwords, tokens and keys: in files of
 // the state folder, logs, journals, output, arguments and environments of processes,
 // dumps of databases, and responses of the API.
-const secretTests = "^(TestSecretsStayWhereTheyAre|TestSecretsOfAWorkerStayWhereTheyAre|TestPasswordStaysWhereItIs|" +
-	"TestNoSecretIsInTheFiles|TestTheTokenIsNotTold|TestClusterTellsNoSecrets|TestNothingTellsSecrets|TestPlanHoldsNoPassword)$"
+const secretTests = "^(TestSecretsAreOnlyInTheirFiles|TestWorkerSecretsAreOnlyInTheirFiles|TestPasswordIsOnlyInItsFile|" +
+	"TestNoSecretIsInTheFiles|TestTokenIsNotPrinted|TestFormattedClusterContainsNoSecrets|TestOutputContainsNoSecrets|TestPlanHoldsNoPassword)$"
 
 // secretsFound runs these tests and counts those that fail or are skipped.
 func secretsFound(ctx context.Context, b *bench) error {

@@ -13,8 +13,8 @@ type qemuCommand struct {
 	args []string // arguments so far, without the name of the program
 }
 
-// add appends arguments to the command line.
-func (c *qemuCommand) add(args ...string) { c.args = append(c.args, args...) }
+// addArgs appends arguments to the command line.
+func (c *qemuCommand) addArgs(args ...string) { c.args = append(c.args, args...) }
 
 // qemuArgs returns QEMU's arguments for d. With EFI firmware it creates the variable store at nvram. A
 // value that it does not support is an error.
@@ -23,7 +23,7 @@ func qemuArgs(d *libvirtxml.Domain, nvram string) ([]string, error) {
 		return nil, fmt.Errorf("no <os> with a <type>, or no <devices>")
 	}
 	c := &qemuCommand{}
-	c.add("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio")
+	c.addArgs("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio")
 	steps := []func(*libvirtxml.Domain) error{
 		c.addMachine, c.addMemory, c.addProcessors, c.addIdentity, c.addClock,
 		func(d *libvirtxml.Domain) error { return c.addFirmware(d.OS, nvram) },
@@ -54,7 +54,7 @@ func (c *qemuCommand) addMachine(d *libvirtxml.Domain) error {
 	if d.Features == nil || d.Features.ACPI == nil {
 		machine += ",acpi=off" // QEMU's default is on
 	}
-	c.add("-machine", machine)
+	c.addArgs("-machine", machine)
 	return nil
 }
 
@@ -68,7 +68,7 @@ func (c *qemuCommand) addMemory(d *libvirtxml.Domain) error {
 	if !ok {
 		return fmt.Errorf("memory unit %q is not understood", d.Memory.Unit)
 	}
-	c.add("-m", fmt.Sprint(d.Memory.Value<<by))
+	c.addArgs("-m", fmt.Sprint(d.Memory.Value<<by))
 	return nil
 }
 
@@ -86,14 +86,14 @@ func (c *qemuCommand) addProcessors(d *libvirtxml.Domain) error {
 		}
 		smp += fmt.Sprintf(",sockets=%d,cores=%d,threads=%d", t.Sockets, t.Cores, t.Threads)
 	}
-	c.add("-cpu", "max", "-smp", smp)
+	c.addArgs("-cpu", "max", "-smp", smp)
 	return nil
 }
 
 // addIdentity adds the UUID and the SMBIOS fields of sysinfo.
 func (c *qemuCommand) addIdentity(d *libvirtxml.Domain) error {
-	c.add("-uuid", d.UUID)  // also the SMBIOS UUID
-	if d.OS.SMBios == nil { // the guest sees QEMU's defaults
+	c.addArgs("-uuid", d.UUID) // also the SMBIOS UUID
+	if d.OS.SMBios == nil {    // the guest sees QEMU's defaults
 		return nil
 	}
 	if d.OS.SMBios.Mode != "sysinfo" || len(d.SysInfo) != 1 || d.SysInfo[0].SMBIOS == nil {
@@ -106,7 +106,7 @@ func (c *qemuCommand) addIdentity(d *libvirtxml.Domain) error {
 		}
 		words = append(words, e.Name+"="+escapeCommas(e.Value))
 	}
-	c.add("-smbios", strings.Join(words, ","))
+	c.addArgs("-smbios", strings.Join(words, ","))
 	return nil
 }
 
@@ -118,7 +118,7 @@ func (c *qemuCommand) addClock(d *libvirtxml.Domain) error {
 	if d.Clock.Offset != "utc" && d.Clock.Offset != "localtime" {
 		return fmt.Errorf("clock offset %q is not understood", d.Clock.Offset)
 	}
-	c.add("-rtc", "base="+d.Clock.Offset)
+	c.addArgs("-rtc", "base="+d.Clock.Offset)
 	return nil
 }
 
@@ -165,10 +165,10 @@ func (c *qemuCommand) addFlash(code, template, nvram string, secure bool) error 
 	if err := os.WriteFile(nvram, vars, 0o600); err != nil {
 		return err
 	}
-	c.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+escapeCommas(code),
+	c.addArgs("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+escapeCommas(code),
 		"-drive", "if=pflash,unit=1,format=raw,file="+escapeCommas(nvram))
 	if secure { // only code in SMM may write the variables
-		c.add("-global", "driver=cfi.pflash01,property=secure,value=on")
+		c.addArgs("-global", "driver=cfi.pflash01,property=secure,value=on")
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func (c *qemuCommand) addDisplay(d *libvirtxml.Domain) error {
 		if v.Model.Type != "vga" {
 			return fmt.Errorf("video model %q is not understood", v.Model.Type)
 		}
-		c.add("-device", "VGA")
+		c.addArgs("-device", "VGA")
 	}
 	if b := d.Devices.MemBalloon; b != nil && b.Model != "none" {
 		return fmt.Errorf("memballoon model %q is not understood", b.Model)

@@ -14,17 +14,17 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// requires skips the test where a tool is missing.
-func requires(t *testing.T, tool string) {
+// requireTool skips the test if a tool is missing.
+func requireTool(t *testing.T, tool string) {
 	t.Helper()
 	if _, err := exec.LookPath(tool); err != nil {
 		t.Skipf("no %s: run scripts/setup.sh demo", tool)
 	}
 }
 
-// domain writes the named domain of testdata with image as its disk. replace holds
-// pairs of texts, old and new.
-func domain(t *testing.T, name, image string, replace ...string) string {
+// writeDomain writes the named domain of testdata with image as its disk, and returns its path. replace has pairs of old
+// and new text.
+func writeDomain(t *testing.T, name, image string, replace ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))
 	if err != nil {
@@ -43,9 +43,9 @@ func domain(t *testing.T, name, image string, replace ...string) string {
 	return path
 }
 
-func TestBootsAsTheDomainSays(t *testing.T) {
+func TestDomain(t *testing.T) {
 	t.Parallel()
-	requires(t, program)
+	requireTool(t, program)
 	tests := []struct {
 		xml      string
 		guest    tinyguest.Name
@@ -63,12 +63,12 @@ func TestBootsAsTheDomainSays(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if tt.guest != tinyguest.UEFI && !lane.Slow {
-			continue // make demo boots NoVirtio from its domain, and compares the marker
+			continue // make demo boots NoVirtio from its domain and compares the marker
 		}
 		t.Run(string(tt.guest), func(t *testing.T) {
 			t.Parallel()
 			image := tinyguest.Image(t, tt.guest)
-			m, err := Domain(t.Context(), domain(t, tt.xml, image), Options{})
+			m, err := Domain(t.Context(), writeDomain(t, tt.xml, image), Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,10 +85,10 @@ func TestBootsAsTheDomainSays(t *testing.T) {
 	}
 }
 
-// A judge that cannot say no is none.
-func TestSaysNoToWhatDoesNotBoot(t *testing.T) {
+// Domain returns an error if the VM does not boot.
+func TestDomainDoesNotBoot(t *testing.T) {
 	t.Parallel()
-	requires(t, program)
+	requireTool(t, program)
 	t.Run("garbage", func(t *testing.T) {
 		t.Parallel()
 		garbage := filepath.Join(t.TempDir(), "garbage.raw")
@@ -97,32 +97,32 @@ func TestSaysNoToWhatDoesNotBoot(t *testing.T) {
 		if err := os.WriteFile(garbage, noise, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Domain(t.Context(), domain(t, "bios-pvscsi.xml", garbage), Options{Deadline: 5 * time.Second})
+		_, err := Domain(t.Context(), writeDomain(t, "bios-pvscsi.xml", garbage), Options{Deadline: 5 * time.Second})
 		if !errors.Is(err, ErrNoMarker) {
-			t.Errorf("got %v, want no marker", err)
+			t.Errorf("got %v, want ErrNoMarker", err)
 		}
 	})
 	t.Run("driver missing", func(t *testing.T) {
 		if !lane.Slow {
-			return // TestGuestsThatDoNotBoot of testboot has this guest
+			return // TestUnbootableGuestsHaveVerdictAndRemedy of package testboot has this guest
 		}
 		t.Parallel()
-		xml := domain(t, "bios-pvscsi.xml", tinyguest.Image(t, tinyguest.NoVirtio),
+		xml := writeDomain(t, "bios-pvscsi.xml", tinyguest.Image(t, tinyguest.NoVirtio),
 			"model='vmpvscsi'", "model='virtio-scsi'")
 		_, err := Domain(t.Context(), xml, Options{})
 		if err == nil || !strings.Contains(err.Error(), "no root device /dev/sda1") {
-			t.Errorf("got %v, want the guest's own complaint", err)
+			t.Errorf("got %v, want the error of the guest", err)
 		}
 	})
 	t.Run("image missing", func(t *testing.T) {
-		_, err := Domain(t.Context(), domain(t, "bios-pvscsi.xml", "/nonexistent.raw"), Options{})
+		_, err := Domain(t.Context(), writeDomain(t, "bios-pvscsi.xml", "/nonexistent.raw"), Options{})
 		if !errors.Is(err, ErrNoMarker) || !strings.Contains(err.Error(), "/nonexistent.raw") {
-			t.Errorf("got %v, want no marker and QEMU's reason", err)
+			t.Errorf("got %v, want ErrNoMarker and the message of QEMU", err)
 		}
 	})
 }
 
-func TestRefusesWhatItDoesNotUnderstand(t *testing.T) {
+func TestUnsupportedDomain(t *testing.T) {
 	tests := []struct{ name, old, new, want string }{
 		{"device", "<memballoon model='none'/>", "<hostdev mode='subsystem'/>", "domain/devices/hostdev"},
 		{"attribute", "<clock offset='utc'/>", "<clock offset='utc' basis='x'/>", "attribute basis"},
@@ -142,7 +142,7 @@ func TestRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Domain(t.Context(), domain(t, "bios-pvscsi.xml", "/dev/null", tt.old, tt.new), Options{})
+			_, err := Domain(t.Context(), writeDomain(t, "bios-pvscsi.xml", "/dev/null", tt.old, tt.new), Options{})
 			if err == nil || errors.Is(err, ErrNoMarker) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want an error about %q", err, tt.want)
 			}

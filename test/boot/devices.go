@@ -36,9 +36,9 @@ func (c *qemuCommand) addController(d *libvirtxml.Domain, ctl libvirtxml.DomainC
 	builtIn := *ctl.Index == 0 && ctl.Model == "" // part of the machine type
 	switch model, known := scsiModels()[ctl.Model]; {
 	case ctl.Type == "scsi" && known:
-		c.add("-device", fmt.Sprintf("%s,id=scsi%d", model, *ctl.Index))
+		c.addArgs("-device", fmt.Sprintf("%s,id=scsi%d", model, *ctl.Index))
 	case ctl.Type == "sata" && ctl.Model == "" && !hasBuiltInSATA(d, ctl):
-		c.add("-device", fmt.Sprintf("ahci,id=sata%d", *ctl.Index))
+		c.addArgs("-device", fmt.Sprintf("ahci,id=sata%d", *ctl.Index))
 	case ctl.Type == "sata" && builtIn: // the AHCI controller of q35
 	case ctl.Type == "ide" && builtIn && d.OS.Type.Machine == "pc": // the IDE controller of pc
 	case ctl.Type == "usb" && ctl.Model == "none": // no USB
@@ -72,7 +72,7 @@ func (c *qemuCommand) addDisk(d *libvirtxml.Domain, disk libvirtxml.DomainDisk, 
 	}
 	file := sourceFile(disk)
 	if disk.Device == "cdrom" && file == "" { // a drive without a medium
-		c.add("-device", strings.Replace(place, "-hd", "-cd", 1)+bootIndex(disk.Boot))
+		c.addArgs("-device", strings.Replace(place, "-hd", "-cd", 1)+bootIndex(disk.Boot))
 		return nil
 	}
 	if disk.Device != "disk" || file == "" || disk.Driver == nil {
@@ -81,12 +81,12 @@ func (c *qemuCommand) addDisk(d *libvirtxml.Domain, disk libvirtxml.DomainDisk, 
 	if disk.Driver.Type != "raw" && disk.Driver.Type != "qcow2" {
 		return fmt.Errorf("image format %q is not understood", disk.Driver.Type)
 	}
-	c.add("-drive", fmt.Sprintf("if=none,id=%s,format=%s,snapshot=on,file=%s", id, disk.Driver.Type, escapeCommas(file)))
+	c.addArgs("-drive", fmt.Sprintf("if=none,id=%s,format=%s,snapshot=on,file=%s", id, disk.Driver.Type, escapeCommas(file)))
 	place += ",drive=" + id + bootIndex(disk.Boot)
 	if disk.Serial != "" { // shown in /dev/disk/by-id of the guest
 		place += ",serial=" + escapeCommas(disk.Serial)
 	}
-	c.add("-device", place)
+	c.addArgs("-device", place)
 	return nil
 }
 
@@ -170,7 +170,7 @@ func (c *qemuCommand) addNetworkCards(d *libvirtxml.Domain) error {
 		if !ok {
 			return fmt.Errorf("interface %d: model %q is not understood", i, card.Model.Type)
 		}
-		c.add("-netdev", fmt.Sprintf("user,id=net%d,restrict=on", i),
+		c.addArgs("-netdev", fmt.Sprintf("user,id=net%d,restrict=on", i),
 			"-device", fmt.Sprintf("%s,netdev=net%d,mac=%s%s", device, i, card.MAC.Address, bootIndex(card.Boot)))
 	}
 	return nil

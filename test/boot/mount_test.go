@@ -17,11 +17,10 @@ import (
 	tinyguest "github.com/decamp/decamp/test/guest"
 )
 
-// TestBootsStraightFromTheHost starts a VM whose disk is still on the emulated ESXi: QEMU
-// reads it through decamp's mount, and writes go to a temporary file. Only a part of the
-// disk must have crossed the wire.
-func TestBootsStraightFromTheHost(t *testing.T) {
-	requires(t, program)
+// A VM boots from its disk on the emulated ESXi host. QEMU reads the disk through the mount of decamp, and its writes go
+// to a temporary file. The host sends only a part of the disk.
+func TestDomainOnMountedHost(t *testing.T) {
+	requireTool(t, program)
 	if f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0); err != nil || os.Geteuid() != 0 {
 		t.Skipf("needs root and /dev/fuse: %v", err)
 	} else {
@@ -29,10 +28,10 @@ func TestBootsStraightFromTheHost(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	l := hostWith(t, lab.VM{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{File: tinyguest.Image(t, tinyguest.BIOS)}}})
-	dir := mounted(ctx, t, l)
+	l := startLab(t, lab.VM{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{File: tinyguest.Image(t, tinyguest.BIOS)}}})
+	dir := mountLab(ctx, t, l)
 	flat := filepath.Join(dir, "ha-datacenter", "datastore1", "web01", "web01-flat.vmdk")
-	m, err := Domain(ctx, domain(t, "bios-pvscsi.xml", flat), Options{Log: filepath.Join(t.TempDir(), "console")})
+	m, err := Domain(ctx, writeDomain(t, "bios-pvscsi.xml", flat), Options{Log: filepath.Join(t.TempDir(), "console")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +45,7 @@ func TestBootsStraightFromTheHost(t *testing.T) {
 	}
 }
 
-func hostWith(t *testing.T, vm lab.VM) *lab.Lab {
+func startLab(t *testing.T, vm lab.VM) *lab.Lab {
 	t.Helper()
 	l, err := lab.Start(context.Background(), lab.Config{VMs: []lab.VM{vm}})
 	if err != nil {
@@ -56,8 +55,8 @@ func hostWith(t *testing.T, vm lab.VM) *lab.Lab {
 	return l
 }
 
-// mounted mounts the lab until the test ends, whatever happens in it.
-func mounted(ctx context.Context, t *testing.T, l *lab.Lab) string {
+// mountLab mounts the lab until the test ends, and returns the mount point.
+func mountLab(ctx context.Context, t *testing.T, l *lab.Lab) string {
 	t.Helper()
 	host, err := esx.Dial(ctx, esx.Config{
 		URL:         &url.URL{Scheme: "esxi", User: url.User(l.User()), Host: l.Addr()},

@@ -1,5 +1,5 @@
-// Package browser drives a real Chromium in tests: over the DevTools protocol on a pipe, so
-// there is no port, and no library that speaks all of that protocol.
+// Package browser controls a Chromium in tests, with the DevTools protocol over a pipe. It implements only the commands
+// that the tests need.
 package browser
 
 import (
@@ -22,8 +22,8 @@ import (
 // Program is the browser of Debian, which scripts/setup.sh installs.
 const Program = "chromium"
 
-// patient limits how long a page may take for any operation.
-const patient = time.Minute
+// operationTimeout limits how long a page may take for any operation.
+const operationTimeout = time.Minute
 
 // Browser is a Chromium with one page. Its methods must be called by the goroutine of the test; an
 // error ends the test.
@@ -37,7 +37,7 @@ type Browser struct {
 	answers map[int]chan message // channels of commands without an answer, by ID
 	session string               // session of the page; empty until attachPage has found it
 	errors  []string             // errors of the page: exceptions, console errors, violations of its security policy
-	asked   []string             // texts of dialogs, which are all accepted
+	dialogs []string             // texts of dialogs, which are all accepted
 }
 
 // A message is a command, its answer or an event of the DevTools protocol.
@@ -86,7 +86,7 @@ func Start(t testing.TB) *Browser {
 // closeBrowser closes the browser, and kills it after a minute.
 func (b *Browser) closeBrowser(cmd *exec.Cmd) {
 	_ = b.sendMessage(message{ID: -1, Method: "Browser.close"})
-	kill := time.AfterFunc(patient, func() { _ = cmd.Process.Kill() })
+	kill := time.AfterFunc(operationTimeout, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 	_ = cmd.Wait() // the exit status does not depend on the page
 	b.in.Close()
@@ -131,13 +131,13 @@ func (b *Browser) callMethod(method string, params, result any) {
 	if err := b.sendMessage(m); err != nil {
 		b.t.Fatalf("%s: %v", method, err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	ctx, cancel := context.WithTimeout(context.Background(), operationTimeout)
 	defer cancel()
 	select {
 	case m := <-answer:
 		b.decodeResult(method, m, result)
 	case <-b.done:
-		b.t.Fatalf("%s: the browser is gone", method)
+		b.t.Fatalf("%s: the browser has ended", method)
 	case <-ctx.Done():
 		b.t.Fatalf("%s: no answer; errors of the page: %v", method, b.Errors())
 	}
@@ -193,7 +193,7 @@ func (b *Browser) handleMessage(m message, params json.RawMessage) {
 		b.errors = append(b.errors, text)
 	}
 	if m.Method == "Page.javascriptDialogOpening" {
-		b.asked = append(b.asked, string(params))
+		b.dialogs = append(b.dialogs, string(params))
 		_ = b.sendMessage(message{ID: -1, Method: "Page.handleJavaScriptDialog", Params: map[string]any{"accept": true}, Session: b.session})
 	}
 }
@@ -223,25 +223,25 @@ func (b *Browser) Errors() []string {
 	return slices.Clone(b.errors)
 }
 
-// Asked returns the texts of the dialogs so far, which were all accepted.
-func (b *Browser) Asked() []string {
+// Dialogs returns the texts of the dialogs so far, which were all accepted.
+func (b *Browser) Dialogs() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Clone(b.asked)
+	return slices.Clone(b.dialogs)
 }
 
 // Open navigates to a URL.
 func (b *Browser) Open(url string) {
 	b.t.Helper()
-	var said struct{ ErrorText string }
-	b.callMethod("Page.navigate", map[string]any{"url": url}, &said)
-	if said.ErrorText != "" {
-		b.t.Fatalf("open %s: %s", url, said.ErrorText)
+	var answer struct{ ErrorText string }
+	b.callMethod("Page.navigate", map[string]any{"url": url}, &answer)
+	if answer.ErrorText != "" {
+		b.t.Fatalf("open %s: %s", url, answer.ErrorText)
 	}
 }
 
-// Look sets the size of the window in CSS pixels and the colour scheme, light or dark.
-func (b *Browser) Look(width, height int, scheme string) {
+// SetWindow sets the size of the window in CSS pixels and the colour scheme, light or dark.
+func (b *Browser) SetWindow(width, height int, scheme string) {
 	b.t.Helper()
 	b.callMethod("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
 	b.callMethod("Emulation.setScrollbarsHidden", map[string]any{"hidden": true}, nil) // scroll bars would reduce the width
@@ -263,7 +263,7 @@ func (b *Browser) Screenshot() image.Image {
 // Wait waits until a JavaScript condition is true, on this page or on a later one.
 func (b *Browser) Wait(condition string) {
 	b.t.Helper()
-	deadline := time.Now().Add(patient)
+	deadline := time.Now().Add(operationTimeout)
 	for time.Now().Before(deadline) {
 		var holds bool
 		script := fmt.Sprintf(`new Promise((ok) => { const end = Date.now() + 1000; const look = () => { let now = false; try { now = !!(%s); } catch {}; if (now || Date.now() > end) ok(now); else setTimeout(look, 20); }; look(); })`, condition)
@@ -273,7 +273,7 @@ func (b *Browser) Wait(condition string) {
 	}
 	var page string
 	_ = b.tryEval("document.body.innerText.slice(0, 2000)", &page)
-	b.t.Fatalf("%s does not come true; errors %v; the page:\n%s", condition, b.Errors(), page)
+	b.t.Fatalf("timeout: %s; errors %v; the page:\n%s", condition, b.Errors(), page)
 }
 
 // Eval runs a script and decodes its result into result, which may be nil.
@@ -287,20 +287,20 @@ func (b *Browser) Eval(script string, result any) {
 // tryEval implements Eval. It fails if the page is replaced during the call.
 func (b *Browser) tryEval(script string, result any) error {
 	b.t.Helper()
-	var said struct {
+	var answer struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails json.RawMessage
 	}
-	if err := b.evaluateScript(script, &said); err != nil {
+	if err := b.evaluateScript(script, &answer); err != nil {
 		return err
 	}
-	if said.ExceptionDetails != nil {
-		return fmt.Errorf("%s", said.ExceptionDetails)
+	if answer.ExceptionDetails != nil {
+		return fmt.Errorf("%s", answer.ExceptionDetails)
 	}
 	if result == nil {
 		return nil
 	}
-	return json.Unmarshal(said.Result.Value, result)
+	return json.Unmarshal(answer.Result.Value, result)
 }
 
 // evaluateScript evaluates a script and decodes the answer into result. Unlike callMethod it returns
@@ -317,7 +317,7 @@ func (b *Browser) evaluateScript(script string, result any) error {
 	if err := b.sendMessage(m); err != nil {
 		return err
 	}
-	limit := time.NewTimer(patient)
+	limit := time.NewTimer(operationTimeout)
 	defer limit.Stop()
 	select {
 	case m := <-answer:

@@ -14,10 +14,10 @@ import (
 	"github.com/decamp/decamp/test/browser"
 )
 
-// screenshots is where the pictures of the report go, if somebody wants to look at them.
+// screenshots is the environment variable with the folder for screenshots of the report. If it is empty, none are saved.
 const screenshots = "DECAMP_SCREENSHOTS"
 
-// writeReport writes a report of rows beside the published ones, and returns its address.
+// writeReport writes a report of test rows and the published rows, and returns its URL.
 func writeReport(t *testing.T) (url string) {
 	t.Helper()
 	text, err := os.Open("../../internal/bench/report/testdata/rows.jsonl")
@@ -41,10 +41,9 @@ func writeReport(t *testing.T) (url string) {
 	return "file://" + path
 }
 
-// The report is legible on a screen and on a phone, in light and in dark: nothing is wider than
-// the page, and its text stands out from what is behind it.
+// The report fits a screen and a phone: no element is wider than the page. It follows the light and the dark colour scheme.
 func TestTheReportIsLegible(t *testing.T) {
-	requires(t, browser.Program)
+	requireTool(t, browser.Program)
 	b := browser.Start(t)
 	url := writeReport(t)
 	for _, look := range []struct {
@@ -52,25 +51,25 @@ func TestTheReportIsLegible(t *testing.T) {
 		width, height int
 		scheme        string
 	}{{"screen-light", 1280, 900, "light"}, {"screen-dark", 1280, 900, "dark"}, {"phone-light", 390, 844, "light"}, {"phone-dark", 390, 844, "dark"}} {
-		b.Look(look.width, look.height, look.scheme)
+		b.SetWindow(look.width, look.height, look.scheme)
 		b.Open(url)
 		b.Wait(`document.readyState === "complete"`)
 		var wide []string
 		b.Eval(`[...document.body.querySelectorAll("*")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll, nav")).map((e) => e.outerHTML.slice(0, 120))`, &wide)
 		if len(wide) > 0 {
-			t.Errorf("%s: wider than the page: %q", look.name, wide)
+			t.Errorf("%s: elements wider than the page: %q", look.name, wide)
 		}
 		picture := b.Screenshot()
 		if dark := brightness(picture.At(2, 2)) < 0.2; dark != (look.scheme == "dark") || picture.Bounds().Dx() != look.width {
 			t.Errorf("%s: %v, dark: %v", look.name, picture.Bounds(), dark)
 		}
-		if n := colors(picture); n < 50 {
-			t.Errorf("%s: %d colors: is anything there?", look.name, n)
+		if n := countColors(picture); n < 50 {
+			t.Errorf("%s: %d colors, want 50 or more", look.name, n)
 		}
-		keep(t, look.name, picture)
+		saveScreenshot(t, look.name, picture)
 	}
 	if errs := b.Errors(); len(errs) != 0 {
-		t.Errorf("the page complains: %v", errs)
+		t.Errorf("errors of the page: %v", errs)
 	}
 }
 
@@ -79,7 +78,7 @@ func brightness(c color.Color) float64 {
 	return (float64(r) + float64(g) + float64(b)) / 3 / 0xffff
 }
 
-func colors(picture image.Image) int {
+func countColors(picture image.Image) int {
 	seen := map[color.Color]bool{}
 	for y := range picture.Bounds().Dy() {
 		for x := range picture.Bounds().Dx() {
@@ -89,7 +88,7 @@ func colors(picture image.Image) int {
 	return len(seen)
 }
 
-func keep(t *testing.T, name string, picture image.Image) {
+func saveScreenshot(t *testing.T, name string, picture image.Image) {
 	t.Helper()
 	dir := os.Getenv(screenshots)
 	if dir == "" {
@@ -105,11 +104,11 @@ func keep(t *testing.T, name string, picture image.Image) {
 	}
 }
 
-// A person chooses rows and sorts them, and changes the colours.
+// The controls of the report filter and sort its rows and change its colours.
 func TestTheReportAnswers(t *testing.T) {
-	requires(t, browser.Program)
+	requireTool(t, browser.Program)
 	b := browser.Start(t)
-	b.Look(1280, 900, "light")
+	b.SetWindow(1280, 900, "light")
 	b.Open(writeReport(t))
 	b.Wait(`document.readyState === "complete" && !document.querySelector("#filters").hidden`)
 	const shown = `[...document.querySelectorAll(".sort tbody tr")].filter((r) => !r.hidden)`
@@ -123,7 +122,7 @@ func TestTheReportAnswers(t *testing.T) {
 	b.Eval(shown+`.length`, &chosen)
 	b.Eval(`[...document.querySelectorAll("#rates .bar")].filter((r) => !r.hidden).length`, &bars)
 	if all != 17+19 || chosen != 10 || bars != 10 {
-		t.Errorf("%d rows, %d of them chosen, %d bars", all, chosen, bars)
+		t.Errorf("%d rows, %d of them shown, %d bars", all, chosen, bars)
 	}
 	var first, last string
 	b.Eval(`document.querySelectorAll(".sort th button")[1].click()`, nil)
@@ -138,9 +137,9 @@ func TestTheReportAnswers(t *testing.T) {
 	b.Eval(`document.querySelector("#theme").click()`, nil)
 	b.Eval(`getComputedStyle(document.body).backgroundColor`, &after)
 	if before == after {
-		t.Errorf("the page stays %s", after)
+		t.Errorf("the background colour stays %s", after)
 	}
 	if errs := b.Errors(); len(errs) != 0 {
-		t.Errorf("the page complains: %v", errs)
+		t.Errorf("errors of the page: %v", errs)
 	}
 }

@@ -15,28 +15,28 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// A run whose standard output is a full pipe copies on, takes commands, and prints all of its steps when the
-// pipe is read at last.
+// A run whose standard output is a full pipe continues to copy and accepts commands. It prints all events when the pipe
+// is read.
 func TestRunWithAnUnreadOutput(t *testing.T) {
 	t.Parallel()
-	r := unbootable(t)
-	read, write := pipe(t, 0)
+	r := newUnbootableRig(t)
+	read, write := newPipe(t, 0)
 	size, err := unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, onePacket)
 	must(t, err)
-	cmd := r.command(append([]string{"migrate", r.url(), "web01", "--to", "dir:" + r.vms(), "--json", "--warm", "--transport", "nfc", "--interval", "1s"}, r.extra...)...)
+	cmd := r.command(append([]string{"migrate", r.url(), "web01", "--to", "dir:" + r.vmsDir(), "--json", "--warm", "--transport", "nfc", "--interval", "1s"}, r.extra...)...)
 	cmd.Stdout = write
 	must(t, cmd.Start())
 	must(t, write.Close())
 	printed := func() (bytes int) {
-		text, err := journal.NewStore(r.state()).Events(journal.ID(r.onlyRun()))
+		text, err := journal.NewStore(r.stateDir()).Events(journal.ID(r.onlyRun()))
 		must(t, err)
 		return len(text)
 	}
-	// Each event has more than 64 bytes, so that many do not fit.
-	r.awaits("events that the pipe has no room for", func() bool { return r.hasRun() && printed() > size/64 })
-	r.run("cutover", r.onlyRun()).ends(0).says("cuts over")
-	r.awaits("the end of the run", func() bool {
-		run, err := journal.NewStore(r.state()).Run(journal.ID(r.onlyRun()))
+	// Each event is longer than 64 bytes, so size/64 events do not fit.
+	r.waitFor("more events than fit in the pipe", func() bool { return r.hasRun() && printed() > size/64 })
+	r.run("cutover", r.onlyRun()).wantExit(0).wantOutput("cuts over")
+	r.waitFor("the end of the run", func() bool {
+		run, err := journal.NewStore(r.stateDir()).Run(journal.ID(r.onlyRun()))
 		return err == nil && run.State == journal.Done
 	})
 	var out bytes.Buffer
@@ -47,19 +47,20 @@ func TestRunWithAnUnreadOutput(t *testing.T) {
 	}
 	for _, event := range []journal.EventKind{journal.RoundDone, journal.RunDone} {
 		if !bytes.Contains(out.Bytes(), []byte(`"kind":"`+string(event)+`"`)) {
-			t.Errorf("no %s is printed", event)
+			t.Errorf("the output has no event %s", event)
 		}
 	}
-	r.asFound(inventory.PoweredOff)
+	r.checkRestored(inventory.PoweredOff)
 }
 
-// A stopped process is reported to those who send it commands, and obeys when it continues.
+// Commands to a stopped decamp process report that the process does not read them. The process executes them when it
+// continues.
 func TestCommandsToAStoppedProcess(t *testing.T) {
 	t.Parallel()
-	r := unbootable(t)
-	u := r.warmly("--interval", "1h")
+	r := newUnbootableRig(t)
+	u := r.startWarmRound("--interval", "1h")
 	must(t, u.Process.Signal(syscall.SIGSTOP))
-	r.run("pause", r.onlyRun()).ends(0).says("Warning: the decamp process ", "has not read the command for 10s", "kill -CONT")
+	r.run("pause", r.onlyRun()).wantExit(0).wantOutput("Warning: the decamp process ", "has not read the command for 10s", "kill -CONT")
 	c := r.command("rehearse", r.onlyRun())
 	screen, err := c.StderrPipe()
 	must(t, err)
@@ -71,30 +72,30 @@ func TestCommandsToAStoppedProcess(t *testing.T) {
 	must(t, c.Process.Signal(syscall.SIGINT))
 	for lines.Scan() { // Wait closes the pipe
 	}
-	_ = c.Wait() // the code says it
+	_ = c.Wait() // the exit code has the result
 	if code := c.ProcessState.ExitCode(); code != 130 {
-		t.Errorf("rehearse ends with %d", code)
+		t.Errorf("exit code %d of rehearse, want 130", code)
 	}
 	must(t, u.Process.Signal(syscall.SIGCONT))
-	if out := r.run("cutover", r.onlyRun()).ends(0); len(out.stderr) > 0 {
-		t.Errorf("a process that continues is reported: %s", out.stderr)
+	if out := r.run("cutover", r.onlyRun()).wantExit(0); len(out.stderr) > 0 {
+		t.Errorf("want no warning after the process continues, got: %s", out.stderr)
 	}
-	u.succeeds()
+	u.waitSuccess()
 }
 
 // hasRun reports whether a run is recorded.
 func (r *rig) hasRun() bool {
-	all, err := filepath.Glob(filepath.Join(r.state(), "runs", "*", "journal.jsonl"))
+	all, err := filepath.Glob(filepath.Join(r.stateDir(), "runs", "*", "journal.jsonl"))
 	must(r.t, err)
 	return len(all) == 1
 }
 
-// awaits waits until ready.
-func (r *rig) awaits(what string, ready func() bool) {
+// waitFor waits until ready returns true.
+func (r *rig) waitFor(what string, ready func() bool) {
 	r.t.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); !ready(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("waited in vain for %s", what)
+			r.t.Fatalf("timeout: %s", what)
 		}
 	}
 }

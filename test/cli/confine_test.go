@@ -17,18 +17,18 @@ import (
 	"github.com/decamp/decamp/test/program"
 )
 
-// ordinary is a user without rights, as which tests run decamp.
-const ordinary = 61999
+// ordinaryUID is the ID of an unprivileged user that runs decamp in tests.
+const ordinaryUID = 61999
 
-// A booting is a decamp trial whose guest runs.
-type booting struct {
+// A runningTrial is a decamp trial process whose guest is running.
+type runningTrial struct {
 	*exec.Cmd
-	qemu  int // process
+	qemu  int // process ID
 	user  uint32
 	image string
 }
 
-// writesAndHalts is the boot sector of a guest that writes to the serial port 256 times, and halts.
+// writesAndHalts is the boot sector of a guest that writes 256 bytes to the serial port and halts.
 var writesAndHalts = append(append([]byte{
 	0xfa,             // cli
 	0xba, 0xf8, 0x03, // mov dx, 0x3f8
@@ -39,16 +39,16 @@ var writesAndHalts = append(append([]byte{
 	0xeb, 0xfd, // jmp to the hlt
 }, make([]byte, 497)...), 0x55, 0xaa)
 
-// boots starts decamp trial as a user, and waits for the guest's first output.
-func boots(t *testing.T, user uint32) *booting {
+// startTrial starts decamp trial as a user and waits for the first output of the guest.
+func startTrial(t *testing.T, user uint32) *runningTrial {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		user = uint32(os.Geteuid())
 	}
-	dir, err := os.MkdirTemp("/var/tmp", "decamp-test-") // which every user may enter, unlike t.TempDir
+	dir, err := os.MkdirTemp("/var/tmp", "decamp-test-") // all users may enter it, unlike t.TempDir
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
-	b := &booting{user: user, image: filepath.Join(dir, "image.raw")}
+	b := &runningTrial{user: user, image: filepath.Join(dir, "image.raw")}
 	if out, err := exec.Command("cp", binary, filepath.Join(dir, "decamp")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -62,10 +62,10 @@ func boots(t *testing.T, user uint32) *booting {
 	for _, path := range []string{dir, b.image, domain, serial} {
 		must(t, os.Chown(path, int(user), int(user)))
 	}
-	said, err := os.OpenFile(serial, os.O_RDWR|unix.O_NONBLOCK, 0)
+	output, err := os.OpenFile(serial, os.O_RDWR|unix.O_NONBLOCK, 0)
 	must(t, err)
-	t.Cleanup(func() { _ = said.Close() })
-	b.Cmd = exec.CommandContext(t.Context(), filepath.Join(dir, "decamp"), "trial", domain, "--accel", "tcg", "--keep", dir, "--expect", "what no guest says", "--deadline", "10m")
+	t.Cleanup(func() { _ = output.Close() })
+	b.Cmd = exec.CommandContext(t.Context(), filepath.Join(dir, "decamp"), "trial", domain, "--accel", "tcg", "--keep", dir, "--expect", "text that no guest prints", "--deadline", "10m")
 	b.Stderr = os.Stderr
 	b.Env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "SECRET=hunter2"}
 	if os.Geteuid() == 0 && user != 0 {
@@ -73,21 +73,21 @@ func boots(t *testing.T, user uint32) *booting {
 	}
 	must(t, b.Start())
 	t.Cleanup(func() { _ = b.Process.Kill(); _ = b.Wait() }) // usually it has ended
-	must(t, said.SetReadDeadline(time.Now().Add(5*time.Minute)))
-	if _, err := io.ReadFull(said, make([]byte, 64)); err != nil {
+	must(t, output.SetReadDeadline(time.Now().Add(5*time.Minute)))
+	if _, err := io.ReadFull(output, make([]byte, 64)); err != nil {
 		t.Fatalf("the guest's first output: %v", err)
 	}
 	found := confinetest.Children(t, b.Process.Pid)
 	if len(found) != 1 {
-		t.Fatalf("decamp runs QEMU as %v", found)
+		t.Fatalf("child processes %v, want one QEMU", found)
 	}
 	b.qemu = found[0]
 	b.removeScratch(t)
 	return b
 }
 
-// removeScratch removes at the end what a decamp that is killed leaves.
-func (b *booting) removeScratch(t *testing.T) {
+// removeScratch removes the scratch folder at the end of the test, because a killed decamp leaves it.
+func (b *runningTrial) removeScratch(t *testing.T) {
 	t.Helper()
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", b.qemu))
 	must(t, err)
@@ -101,32 +101,32 @@ func (b *booting) removeScratch(t *testing.T) {
 	}
 }
 
-// asRootAndUser runs a test with a trial by root, if the test is, and with one by an ordinary user.
-func asRootAndUser(t *testing.T, run func(*testing.T, *booting)) {
+// asRootAndUser runs a test with a trial of an ordinary user and, if the tests run as root, with a trial of root.
+func asRootAndUser(t *testing.T, run func(*testing.T, *runningTrial)) {
 	program.Requires(t, "qemu-system-x86_64")
-	for name, user := range map[string]uint32{"as root": 0, "as a user": ordinary} {
+	for name, user := range map[string]uint32{"as root": 0, "as a user": ordinaryUID} {
 		if user == 0 && os.Geteuid() != 0 {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			run(t, boots(t, user))
+			run(t, startTrial(t, user))
 		})
 	}
 }
 
-// The QEMU of a trial has no rights, no secrets and no files but the guest's.
+// The QEMU process of a trial has no privileges, no secrets, and only the files of the guest.
 func TestQEMUIsConfined(t *testing.T) {
 	t.Parallel()
-	asRootAndUser(t, func(t *testing.T, b *booting) {
+	asRootAndUser(t, func(t *testing.T, b *runningTrial) {
 		confinetest.Check(t, b.qemu, b.user, []string{b.image}, nil)
 	})
 }
 
-// QEMU ends with a decamp that is killed by kill -9.
+// QEMU ends when decamp is killed with SIGKILL.
 func TestQEMUEndsWithAKilledDecamp(t *testing.T) {
 	t.Parallel()
-	asRootAndUser(t, func(t *testing.T, b *booting) {
+	asRootAndUser(t, func(t *testing.T, b *runningTrial) {
 		ends := watchEnd(t, b.qemu)
 		if ends(0) {
 			t.Fatal("QEMU does not run")
@@ -139,7 +139,7 @@ func TestQEMUEndsWithAKilledDecamp(t *testing.T) {
 	})
 }
 
-// watchEnd returns a function that reports whether a process ends within a time.
+// watchEnd returns a function that reports whether a process ends within a time limit.
 func watchEnd(t *testing.T, pid int) func(time.Duration) bool {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)

@@ -16,14 +16,14 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// bench is a disk to convert, and a folder for the image.
-type bench struct {
+// conversion is a source disk and the path of the image.
+type conversion struct {
 	*rig
 	disk *vmdktest.Disk
 	out  string
 }
 
-func newBench(t *testing.T, format string, megabytes int64) *bench {
+func newConversion(t *testing.T, format string, megabytes int64) *conversion {
 	t.Helper()
 	d, err := vmdktest.Chain{Seed: 3, Layers: []vmdktest.Layer{
 		{Sectors: megabytes<<11 + 77, Data: 0.8, Run: 20},
@@ -31,31 +31,31 @@ func newBench(t *testing.T, format string, megabytes int64) *bench {
 	}}.Write(t.TempDir())
 	must(t, err)
 	r := &rig{t: t, dir: t.TempDir()}
-	return &bench{rig: r, disk: d, out: filepath.Join(r.dir, "x."+format)}
+	return &conversion{rig: r, disk: d, out: filepath.Join(r.dir, "x."+format)}
 }
 
-// begins starts a conversion that waits at its next event until the test reads it.
-func (b *bench) begins() *under {
+// start starts a decamp convert that waits at its next event until the test reads it.
+func (b *conversion) start() *migration {
 	b.t.Helper()
-	u := &under{Cmd: b.command("convert", b.disk.Path(), b.out, "--json"), t: b.t}
-	u.Stderr = &u.screen
+	u := &migration{Cmd: b.command("convert", b.disk.Path(), b.out, "--json"), t: b.t}
+	u.Stderr = &u.stderr
 	u.startStepwise()
 	return u
 }
 
-// completes runs the command again and checks the result.
-func (b *bench) completes() result {
+// complete runs decamp convert to its end and checks the result.
+func (b *conversion) complete() result {
 	b.t.Helper()
-	res := b.run("convert", b.disk.Path(), b.out).ends(0)
-	b.whole()
+	res := b.run("convert", b.disk.Path(), b.out).wantExit(0)
+	b.checkImage()
 	if left, _ := filepath.Glob(b.out + ".[pr]*"); len(left) > 0 {
-		b.t.Errorf("left behind: %v", left)
+		b.t.Errorf("temporary files are left: %v", left)
 	}
 	return res
 }
 
-// whole checks what has the image's name.
-func (b *bench) whole() {
+// checkImage compares the published image with the source disk.
+func (b *conversion) checkImage() {
 	b.t.Helper()
 	f := image.File{Path: b.out, Format: image.Format(filepath.Ext(b.out)[1:]), Size: b.disk.Want.Size()}
 	src, err := f.Read(b.t.Context())
@@ -66,15 +66,15 @@ func (b *bench) whole() {
 	}
 }
 
-// unpublished checks that nothing has the image's name.
-func (b *bench) unpublished() {
+// checkUnpublished checks that the image does not exist yet.
+func (b *conversion) checkUnpublished() {
 	b.t.Helper()
 	if _, err := os.Lstat(b.out); err == nil {
-		b.t.Errorf("%s is there before it is whole", b.out)
+		b.t.Errorf("%s exists before it is complete", b.out)
 	}
 }
 
-func TestConversionKilledOrInterruptedGoesOn(t *testing.T) {
+func TestKilledOrInterruptedConversionResumes(t *testing.T) {
 	t.Parallel()
 	for i, format := range []string{"raw", "qcow2"} {
 		for j, m := range []moment{{journal.Noted, ""}, {journal.StepDone, "copy"}} {
@@ -84,18 +84,18 @@ func TestConversionKilledOrInterruptedGoesOn(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s %s %v", format, m.kind, s), func(t *testing.T) {
 					t.Parallel()
-					b := newBench(t, format, 48)
-					u := b.begins()
+					b := newConversion(t, format, 48)
+					u := b.start()
 					u.untilEvent(m.kind, m.step)
-					u.end(s)
+					u.endWith(s)
 					if _, err := os.Lstat(b.out); err == nil && (m.kind == journal.StepDone || s == syscall.SIGINT) {
-						b.whole() // it got its name before the result was printed, or before the signal was handled
+						b.checkImage() // published before the result was printed, or before the signal was handled
 						return
 					}
-					b.unpublished()
-					res := b.completes()
+					b.checkUnpublished()
+					res := b.complete()
 					if m.kind == journal.StepDone && strings.Contains(res.stderr, "writing ") {
-						t.Errorf("the image was complete and is written again: %s", res.stderr)
+						t.Errorf("a complete image is written again: %s", res.stderr)
 					}
 				})
 			}
@@ -103,50 +103,50 @@ func TestConversionKilledOrInterruptedGoesOn(t *testing.T) {
 	}
 }
 
-// The conversion is killed repeatedly, each time a little later, until it ends before the kill.
+// A conversion that is killed several times, each time after a random delay, still creates a correct image.
 func TestConversionKilledAtRandomTimes(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, format, 96)
+			b := newConversion(t, format, 96)
 			for try := range map[bool]time.Duration{false: 6, true: 12}[lane.Slow] {
-				u := b.begins()
-				u.someEvents(1)
+				u := b.start()
+				u.readEvents(1)
 				<-time.After(rand.N(try*40*time.Millisecond + time.Millisecond))
-				u.end(syscall.SIGKILL)
-				if _, err := os.Lstat(b.out); err == nil { // an earlier try had copied all
-					b.whole()
-					must(t, os.Remove(b.out)) // from the beginning
+				u.endWith(syscall.SIGKILL)
+				if _, err := os.Lstat(b.out); err == nil { // the conversion ended before the kill
+					b.checkImage()
+					must(t, os.Remove(b.out)) // the next try starts from the beginning
 				}
 			}
-			b.completes()
+			b.complete()
 		})
 	}
 }
 
 func TestTwoConversionsIntoOneImage(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, "raw", 64)
+	b := newConversion(t, "raw", 64)
 	file := image.File{Path: b.out + ".partial", Format: image.Raw, Size: b.disk.Want.Size()}
 	first, _, err := file.Open(t.Context())
 	must(t, err)
-	b.run("convert", b.disk.Path(), b.out).ends(6).says("Remedy: ")
+	b.run("convert", b.disk.Path(), b.out).wantExit(6).wantOutput("Remedy: ")
 	must(t, first.Close())
-	b.completes()
+	b.complete()
 }
 
-func TestConversionWithoutSpaceGoesOn(t *testing.T) {
+func TestConversionResumesAfterFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, format, 32)
-			mount(t, b.dir, "size=16m")
-			b.run("convert", b.disk.Path(), b.out).ends(9).says("Remedy: ")
-			b.unpublished()
-			remount(t, b.dir, "size=200m")
-			b.completes()
+			b := newConversion(t, format, 32)
+			mountTmpfs(t, b.dir, "size=16m")
+			b.run("convert", b.disk.Path(), b.out).wantExit(9).wantOutput("Remedy: ")
+			b.checkUnpublished()
+			remountTmpfs(t, b.dir, "size=200m")
+			b.complete()
 		})
 	}
 }

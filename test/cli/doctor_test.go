@@ -8,29 +8,29 @@ import (
 	"github.com/decamp/decamp/test/guest"
 )
 
-// Each failure that decamp doctor reports also fails the migration. With the remedy neither fails.
-func TestDoctorForetellsWhatFails(t *testing.T) {
+// A failure that decamp doctor reports also fails the migration. After the remedy, decamp doctor reports no failure.
+func TestDoctorFailureAlsoFailsMigration(t *testing.T) {
 	t.Parallel()
 	const privilege = "VirtualMachine.State.CreateSnapshot"
 	cfg := lab.Config{Lacks: []string{privilege}, VMs: []lab.VM{{
 		Name: "db01", PoweredOn: true, Disks: []lab.Disk{{Capacity: 16 << 20, Fill: 30, Seed: 1}},
 	}}}
-	r := newRig(t, cfg).trusting()
-	said := r.source("doctor", r.url(), "db01", "--to", "dir:"+r.vms(), "--warm").ends(6)
-	if first := "failure: host-privilege: VM db01: user root has no privilege " + privilege + "\n"; !strings.HasPrefix(said.stdout, first) {
-		t.Errorf("the first line is not %q:\n%s", first, said.stdout)
+	r := newRig(t, cfg).withFingerprint()
+	got := r.runOnSource("doctor", r.url(), "db01", "--to", "dir:"+r.vmsDir(), "--warm").wantExit(6)
+	if first := "failure: host-privilege: VM db01: user root has no privilege " + privilege + "\n"; !strings.HasPrefix(got.stdout, first) {
+		t.Errorf("the first line is not %q:\n%s", first, got.stdout)
 	}
-	said.says("govc role.update -a decamp "+privilege, "govc permissions.set -principal root", "Remedy: apply their remedies")
-	r.migrate("db01", "--warm").ends(4).says("failure: host-privilege: VM db01: user root has no privilege "+privilege, "NoPermission")
+	got.wantOutput("govc role.update -a decamp "+privilege, "govc permissions.set -principal root", "Remedy: apply their remedies")
+	r.migrate("db01", "--warm").wantExit(4).wantOutput("failure: host-privilege: VM db01: user root has no privilege "+privilege, "NoPermission")
 
 	cfg.Lacks = nil
-	cured := newRig(t, cfg).trusting()
-	cured.source("doctor", cured.url(), "db01", "--to", "dir:"+cured.vms(), "--warm").ends(0)
+	cured := newRig(t, cfg).withFingerprint()
+	cured.runOnSource("doctor", cured.url(), "db01", "--to", "dir:"+cured.vmsDir(), "--warm").wantExit(0)
 	var report struct {
 		Worst    string
 		Findings []struct{ Code, Status, Remedy string }
 	}
-	cured.source("doctor", cured.url(), "--warm", "--json").ends(0).last(&report)
+	cured.runOnSource("doctor", cured.url(), "--warm", "--json").wantExit(0).decodeLast(&report)
 	for _, f := range report.Findings {
 		if f.Code == "" || f.Status == "failure" || f.Status != "ok" && f.Remedy == "" {
 			t.Errorf("%+v", f)
@@ -41,12 +41,12 @@ func TestDoctorForetellsWhatFails(t *testing.T) {
 	}
 }
 
-// decamp doctor reports what a conversion would do to a guest before its disks are copied.
-func TestDoctorLooksIntoGuests(t *testing.T) {
+// decamp doctor reports the changes that a conversion would make to a guest. It reads no disks with --short.
+func TestDoctorInspectsGuests(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio)}}}}}).trusting()
-	r.source("doctor", r.url(), "web01", "--verbose").says("ok: vm-guest: VM web01: will boot with virtio-scsi after linux-append")
-	if got := r.source("doctor", r.url(), "web01", "--verbose", "--short"); strings.Contains(got.stdout, "vm-guest") {
-		t.Errorf("the short form reads disks:\n%s", got.stdout)
+	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio)}}}}}).withFingerprint()
+	r.runOnSource("doctor", r.url(), "web01", "--verbose").wantOutput("ok: vm-guest: VM web01: will boot with virtio-scsi after linux-append")
+	if got := r.runOnSource("doctor", r.url(), "web01", "--verbose", "--short"); strings.Contains(got.stdout, "vm-guest") {
+		t.Errorf("decamp doctor --short reads disks:\n%s", got.stdout)
 	}
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/decamp/decamp/internal/lab/pve"
 )
 
-// logsInto makes decamp use an ssh that logs in at the node with its key. It returns the parameters for --to.
-func (r *rig) logsInto(node *pve.Server) (d *pve.SSH, more string) {
+// useNodeSSH makes decamp use an ssh command that logs in at the node with its key. It returns the SSH server of the
+// node and the parameters for --to.
+func (r *rig) useNodeSSH(node *pve.Server) (d *pve.SSH, more string) {
 	r.t.Helper()
 	d, err := node.StartSSH()
 	must(r.t, err)
@@ -30,8 +31,8 @@ func (r *rig) logsInto(node *pve.Server) (d *pve.SSH, more string) {
 	return d, "&ssh=root@" + d.Addr
 }
 
-// roundsSince waits for n rounds that ended after a moment. Earlier events may still be unread.
-func (u *under) roundsSince(moment time.Time, n int) {
+// waitRoundsSince waits for n rounds that ended after moment. Earlier events may still be unread.
+func (u *migration) waitRoundsSince(moment time.Time, n int) {
 	u.t.Helper()
 	for n > 0 {
 		if u.untilEvent(journal.RoundDone, "round").Time.After(moment) {
@@ -40,34 +41,34 @@ func (u *under) roundsSince(moment time.Time, n int) {
 	}
 }
 
-// A warm migration has its volumes on the node before the outage, which sends what the guest wrote last.
+// A warm migration sends its volumes to the node before the outage. The outage sends only the last writes of the guest.
 func TestOutageSendsTheDelta(t *testing.T) {
 	t.Parallel()
-	cfg := writing()
-	cfg.VMs[0].Disks = manyBytes() // much more than the outage changes
+	cfg := writingLab()
+	cfg.VMs[0].Disks = mostlyUnchangedDisks() // much more than the outage changes
 	cfg.VMs[0].Guest.Writes.Rate, cfg.VMs[0].Guest.Writes.AtStop = 0, 3
-	r := newRig(t, cfg).trusting()
-	node, to := r.proxmox()
-	d, more := r.logsInto(node)
-	u := r.beginTo(to+more, "web01", "--staging", r.vms(), "--warm", "--interval", "300ms", "--transport", "nfc")
-	u.rounds(2) // what the first brought is on the node
+	r := newRig(t, cfg).withFingerprint()
+	node, to := r.startProxmox()
+	d, more := r.useNodeSSH(node)
+	u := r.startMigrationTo(to+more, "web01", "--staging", r.vmsDir(), "--warm", "--interval", "300ms", "--transport", "nfc")
+	u.waitRounds(2) // the data of the first round is on the node
 	first := d.Sent()
 	must(t, r.lab.GuestWrites("web01", 10))
-	u.roundsSince(time.Now(), 3) // the first may have begun before, and what the second brings is there once the third ends
+	u.waitRoundsSince(time.Now(), 3) // the first may have begun before; the data of the second is there when the third ends
 	early := d.Sent()
-	r.run("cutover", r.onlyRun()).ends(0)
-	u.succeeds()
+	r.run("cutover", r.onlyRun()).wantExit(0)
+	u.waitSuccess()
 	if last := d.Sent() - early; first < 20<<20 || last < 1<<20 || last > 7<<20 { // 3 writes change 6 MiB at most
 		t.Errorf("sent %d, %d and, in the outage, %d bytes", first, early-first, last)
 	}
-	r.asFound(inventory.PoweredOff)
+	r.checkRestored(inventory.PoweredOff)
 	for i, option := range []string{"scsi0", "scsi1"} {
 		held, err := node.Read(t.Context(), node.Guest(100)[option])
 		must(t, err)
 		size := cfg.VMs[0].Disks[i].Capacity
 		if tail := held[size:]; !bytes.Equal(tail, make([]byte, len(tail))) {
-			t.Errorf("what %s is larger than the disk is not zeros", option)
+			t.Errorf("%s: the bytes after the end of the disk are not zero", option)
 		}
-		r.sameAsSource(r.write(option, string(held[:size])), "web01", i)
+		r.compareImage(r.writeFile(option, string(held[:size])), "web01", i)
 	}
 }

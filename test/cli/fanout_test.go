@@ -12,73 +12,73 @@ import (
 	"github.com/decamp/decamp/internal/lab/loopback"
 )
 
-// second is another folder for VMs, and the flags that name it.
-func (r *rig) second() (folder string, args []string) {
+// secondTarget creates another folder for VMs. It returns the folder and the flags that select it as a target.
+func (r *rig) secondTarget() (folder string, args []string) {
 	r.t.Helper()
 	folder = filepath.Join(r.dir, "second")
 	must(r.t, os.MkdirAll(folder, 0o755))
 	return folder, []string{"--to", "dir:" + folder}
 }
 
-// isIn checks that web01 is published in a folder, and proven there.
-func (r *rig) isIn(folder string) {
+// checkPublishedIn checks that web01 is published in a folder, and verifies it.
+func (r *rig) checkPublishedIn(folder string) {
 	r.t.Helper()
-	r.matchesSource(filepath.Join(folder, "web01"), "raw")
-	r.run("verify", filepath.Join(folder, "web01")).ends(0).says("is identical with the copied data")
+	r.compareImages(filepath.Join(folder, "web01"), "raw")
+	r.run("verify", filepath.Join(folder, "web01")).wantExit(0).wantOutput("is identical with the copied data")
 }
 
-// Two folders, one reading: by either transport, from a VM that is powered off on the way.
+// A migration to two folders reads the source once and powers the VM off once.
 func TestFanOut(t *testing.T) {
 	t.Parallel()
 	for _, transport := range []string{"https", "landing"} {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
-			cfg := small()
+			cfg := smallLab()
 			cfg.VMs[0].PoweredOn = true
 			portmap := loopback.Reserve(t)
 			cfg.NFS = lab.NFS{Portmap: portmap}
-			r := newRig(t, cfg).trusting()
-			second, args := r.second()
+			r := newRig(t, cfg).withFingerprint()
+			second, args := r.secondTarget()
 			args = append(args, "--power-off", "--spot", "0", "--transport", transport, "--landing-listen", "127.0.0.1:0", "--landing-portmap", portmap)
-			r.migrate("web01", args...).ends(0).says("published in "+r.vms(), "published in "+second, second+": copy")
-			r.isIn(r.vms())
-			r.isIn(second)
+			r.migrate("web01", args...).wantExit(0).wantOutput("published in "+r.vmsDir(), "published in "+second, second+": copy")
+			r.checkPublishedIn(r.vmsDir())
+			r.checkPublishedIn(second)
 			if off := r.lab.Stats().SOAP["ShutdownGuest"]; off > 1 {
-				t.Errorf("the guest was asked %d times to shut down", off)
+				t.Errorf("got %d requests to shut the guest down, want at most 1", off)
 			}
 			if wire := r.diskBytes(); transport == "https" && wire > 20<<20 {
-				t.Errorf("%d bytes came over the wire for two disks of 18 MiB", wire)
+				t.Errorf("the source sent %d bytes for two disks of 18 MiB", wire)
 			}
-			r.migrate("web01", args...).ends(0).says("was migrated before")
+			r.migrate("web01", args...).wantExit(0).wantOutput("was migrated before")
 		})
 	}
 }
 
-// A destination that fills up in the middle of a copy fails alone; with more room the same
-// command goes on with it, and leaves the other as it is.
+// A target that fills up during a copy does not affect the other target. After the user frees space, the same command
+// continues the copy to the full target only.
 func TestFanOutSurvivesAFullDestination(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, slow()).trusting()
-	second, args := r.second()
-	mount(t, second, "size=120m")
-	u := r.begin("web01", args...)
-	r.amid(u, 16<<20)
-	fill(t, filepath.Join(second, "filler"))
+	r := newRig(t, slowLab()).withFingerprint()
+	second, args := r.secondTarget()
+	mountTmpfs(t, second, "size=120m")
+	u := r.startMigration("web01", args...)
+	r.slowDownAt(u, 16<<20)
+	fillFileSystem(t, filepath.Join(second, "filler"))
 	r.lab.SetLimits(lab.Limits{})
-	if code := u.finished(); code != 9 {
-		t.Fatalf("exit code %d, want 9 (full): %s", code, &u.screen)
+	if code := u.waitExit(); code != 9 {
+		t.Fatalf("exit code %d, want 9 (full): %s", code, &u.stderr)
 	}
-	r.run("verify", filepath.Join(r.vms(), "web01")).ends(0)
+	r.run("verify", filepath.Join(r.vmsDir(), "web01")).wantExit(0)
 	if left, _ := filepath.Glob(filepath.Join(second, "web01")); len(left) > 0 {
 		t.Fatal("a VM is published in the full folder")
 	}
 	must(t, os.Remove(filepath.Join(second, "filler")))
-	r.migrate("web01", args...).ends(0).says("was migrated before", "published in "+second)
-	r.sameAsSource(filepath.Join(second, "web01", "web01-disk0.raw"), "web01", 0)
+	r.migrate("web01", args...).wantExit(0).wantOutput("was migrated before", "published in "+second)
+	r.compareImage(filepath.Join(second, "web01", "web01-disk0.raw"), "web01", 0)
 }
 
-// fill fills the file system.
-func fill(t *testing.T, path string) {
+// fillFileSystem writes to path until the file system is full.
+func fillFileSystem(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
 	must(t, err)
@@ -93,41 +93,41 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// Killed in the middle, both runs go on where they were, and again read once.
-func TestKilledFanOutGoesOn(t *testing.T) {
+// After decamp is killed during a copy to two folders, both runs continue and read the source once.
+func TestKilledFanOutResumes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, slow()).trusting()
-	second, args := r.second()
-	u := r.begin("web01", args...)
-	u.untilSafe(r, r.vms(), second)
-	u.end(syscall.SIGKILL)
-	_, missing := r.proven(r.vms())
-	_, there := r.proven(second)
+	r := newRig(t, slowLab()).withFingerprint()
+	second, args := r.secondTarget()
+	u := r.startMigration("web01", args...)
+	u.untilManifestsGrow(r, r.vmsDir(), second)
+	u.endWith(syscall.SIGKILL)
+	_, missing := r.verifiedBytes(r.vmsDir())
+	_, there := r.verifiedBytes(second)
 	r.lab.SetLimits(lab.Limits{})
 	r.lab.ResetStats()
-	r.migrate("web01", append(args, "--spot", "0")...).ends(0).says("published in "+r.vms(), "published in "+second)
-	r.sameAsSource(r.image(0), "web01", 0)
-	r.sameAsSource(filepath.Join(second, "web01", "web01-disk0.raw"), "web01", 0)
-	if wire := r.diskBytes(); wire > max(missing, there)+sampled {
-		t.Errorf("%d bytes came over the wire after the kill, with %d and %d missing", wire, missing, there)
+	r.migrate("web01", append(args, "--spot", "0")...).wantExit(0).wantOutput("published in "+r.vmsDir(), "published in "+second)
+	r.compareImage(r.imagePath(0), "web01", 0)
+	r.compareImage(filepath.Join(second, "web01", "web01-disk0.raw"), "web01", 0)
+	if wire := r.diskBytes(); wire > max(missing, there)+maxReread {
+		t.Errorf("the source sent %d bytes after the kill, with %d and %d missing", wire, missing, there)
 	}
 }
 
-// Given up, neither folder holds anything.
+// --discard removes the files from both folders.
 func TestDiscardedFanOut(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, slow()).trusting()
-	second, args := r.second()
-	u := r.begin("web01", args...)
+	r := newRig(t, slowLab()).withFingerprint()
+	second, args := r.secondTarget()
+	u := r.startMigration("web01", args...)
 	u.untilEvent(journal.DiskStarted, "copy")
-	u.end(syscall.SIGINT)
-	res := r.migrate("web01", append(args, "--discard")...).ends(0)
+	u.endWith(syscall.SIGINT)
+	res := r.migrate("web01", append(args, "--discard")...).wantExit(0)
 	if n := strings.Count(res.stdout, "is discarded"); n != 2 {
-		t.Errorf("%d runs given up: %s", n, res.stdout)
+		t.Errorf("got %d discarded runs, want 2: %s", n, res.stdout)
 	}
-	for _, folder := range []string{r.vms(), second} {
+	for _, folder := range []string{r.vmsDir(), second} {
 		if list, err := os.ReadDir(folder); err != nil || len(list) > 0 {
-			t.Errorf("%s holds %v, %v", folder, list, err)
+			t.Errorf("%s contains %v, %v, want nothing", folder, list, err)
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// unpack returns the files of an archive by name.
-func unpack(t *testing.T, path string) map[string]string {
+// unpackArchive returns the files of an archive by name.
+func unpackArchive(t *testing.T, path string) map[string]string {
 	t.Helper()
 	f, err := os.Open(path)
 	must(t, err)
@@ -38,9 +38,9 @@ func unpack(t *testing.T, path string) map[string]string {
 	}
 }
 
-// An archive for support has no secret, address, host, VM, datastore, folder or user of the runs in it, also
-// where errors, journals and logs contain them.
-func TestGatherKeepsSecretsAndNames(t *testing.T) {
+// The archive of decamp gather contains no secrets, and no names of hosts, VMs, datastores, folders and users, even if
+// errors, journals and logs contain them. With --keep-names it contains the names but no secrets.
+func TestGatherOmitsSecretsAndNames(t *testing.T) {
 	t.Parallel()
 	const vm, odd, broken, store, user, plan = "Payroll-DB01", "Größe 50% / 'alt'", "Lager7", "tresor 9", "ines.operator", "umzug-berlin"
 	disk := func(seed uint64) []lab.Disk {
@@ -48,24 +48,24 @@ func TestGatherKeepsSecretsAndNames(t *testing.T) {
 	}
 	r := newRig(t, lab.Config{User: user, Datastores: []lab.Datastore{{Name: "datastore1"}, {Name: store}}, VMs: []lab.VM{
 		{Name: vm, Disks: disk(1)}, {Name: odd, Disks: disk(2)}, {Name: broken, Disks: disk(3), PoweredOn: true},
-	}}).trusting()
+	}}).withFingerprint()
 	r.login = "esxi://" + user + "@"
 	log := filepath.Join(r.dir, "full.log")
-	r.migrate(vm, "--log-file", log, "--verbose").ends(0)
-	r.migrate(odd, "--log-file", log, "--verbose").ends(0)
-	r.migrate("none such", "--log-file", log, "--verbose").ends(3)
-	path := r.write("plan.yaml", "version: 1\nname: "+plan+"\nsource: {url: \""+r.url()+"\", fingerprint: \""+r.lab.Fingerprint()+"\"}\n"+
-		"# ask Annegret before\ndefaults: {to: dir:"+r.vms()+"/wave, hooks: {pre: {command: [/bin/true, --token=hook-secret-77]}}}\nvms: ["+broken+"]\n")
-	must(t, os.Mkdir(filepath.Join(r.vms(), "wave"), 0o755))
-	r.run("plan", "run", path, "--log-file", log).ends(6) // the VM runs
-	evil := filepath.Join(r.state(), "runs", "evil")
+	r.migrate(vm, "--log-file", log, "--verbose").wantExit(0)
+	r.migrate(odd, "--log-file", log, "--verbose").wantExit(0)
+	r.migrate("none such", "--log-file", log, "--verbose").wantExit(3)
+	path := r.writeFile("plan.yaml", "version: 1\nname: "+plan+"\nsource: {url: \""+r.url()+"\", fingerprint: \""+r.lab.Fingerprint()+"\"}\n"+
+		"# ask Annegret before\ndefaults: {to: dir:"+r.vmsDir()+"/wave, hooks: {pre: {command: [/bin/true, --token=hook-secret-77]}}}\nvms: ["+broken+"]\n")
+	must(t, os.Mkdir(filepath.Join(r.vmsDir(), "wave"), 0o755))
+	r.run("plan", "run", path, "--log-file", log).wantExit(6) // the VM is running
+	evil := filepath.Join(r.stateDir(), "runs", "evil")
 	must(t, os.Mkdir(evil, 0o700))
-	must(t, os.Symlink(r.write("outside.json", `{"text":"outside-marker"}`), filepath.Join(evil, "plan.json")))
-	must(t, os.Symlink(r.dir, filepath.Join(r.state(), "runs", "linked")))
+	must(t, os.Symlink(r.writeFile("outside.json", `{"text":"outside-marker"}`), filepath.Join(evil, "plan.json")))
+	must(t, os.Symlink(r.dir, filepath.Join(r.stateDir(), "runs", "linked")))
 
 	archive := filepath.Join(r.dir, "case.tar.gz")
-	r.run("gather", "--log", log, "--output", archive).ends(0).says("versions.json", "doctor.json", "logs/1.log", "Written: "+archive)
-	r.run("gather", "--output", archive).ends(6).says("exists already") // nothing is overwritten
+	r.run("gather", "--log", log, "--output", archive).wantExit(0).wantOutput("versions.json", "doctor.json", "logs/1.log", "Written: "+archive)
+	r.run("gather", "--output", archive).wantExit(6).wantOutput("exists already") // decamp does not overwrite the archive
 	st, err := os.Stat(archive)
 	must(t, err)
 	if st.Mode().Perm() != 0o600 {
@@ -80,10 +80,10 @@ func TestGatherKeepsSecretsAndNames(t *testing.T) {
 		"address": host, "host": "localhost.localdomain", "VM": vm, "odd VM": "50%", "part of the odd VM": "alt'", "odd VM, escaped": "50%25", "failed VM": broken,
 		"datastore": store, "datastore, escaped": "tresor%209", "user": user, "plan": plan, "folder": r.dir, "fingerprint": r.lab.Fingerprint(),
 	}
-	if len(machine) > 3 { // a shorter one is a part of other words
+	if len(machine) > 3 { // a shorter name may be a part of other words
 		forbidden["machine"] = machine
 	}
-	files := unpack(t, archive)
+	files := unpackArchive(t, archive)
 	var all strings.Builder
 	for name, text := range files {
 		all.WriteString(name + "\n" + text)
@@ -103,16 +103,16 @@ func TestGatherKeepsSecretsAndNames(t *testing.T) {
 			t.Errorf("%s is not JSON: %s", name, text)
 		}
 	}
-	// the failed VM has one pseudonym in the plan and in the log
+	// The failed VM has the same pseudonym in the plan and in the log.
 	m := regexp.MustCompile(`"VM":"(<vm\d+>)"`).FindStringSubmatch(files["decamp-support/plans/1.json"])
 	if m == nil || !strings.Contains(all.String(), "migrate "+m[1]) && !strings.Contains(files["decamp-support/plans/1.json"], `"name":"`+m[1]+`"`) {
 		t.Errorf("the VM of the plan has no pseudonym, or several: %v in %s", m, files["decamp-support/plans/1.json"])
 	}
 
 	kept := filepath.Join(r.dir, "kept.tar.gz")
-	r.run("gather", "--log", log, "--output", kept, "--keep-names").ends(0)
+	r.run("gather", "--log", log, "--output", kept, "--keep-names").wantExit(0)
 	all.Reset()
-	for _, text := range unpack(t, kept) {
+	for _, text := range unpackArchive(t, kept) {
 		all.WriteString(text)
 	}
 	for _, want := range []string{vm, broken, user, host} {

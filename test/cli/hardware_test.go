@@ -14,27 +14,27 @@ import (
 	"github.com/decamp/decamp/test/guest"
 )
 
-// vmwareOnly is a host with a guest that has the drivers of VMware's hardware only.
-func vmwareOnly(t *testing.T) *rig {
+// newVMwareOnlyRig returns a host with a guest that has only drivers for VMware hardware.
+func newVMwareOnlyRig(t *testing.T) *rig {
 	return newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, NICs: []lab.NIC{{Model: "vmxnet3", MAC: "00:50:56:ab:cd:01", AddressType: "manual"}},
-		Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}}}}).trusting()
+		Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}}}}).withFingerprint()
 }
 
-// A guest that has drivers for VMware's hardware only is converted to virtio and published. Package test/convert boots
-// what it becomes.
+// A guest that has only drivers for VMware hardware is converted to virtio and published. Package test/convert boots such
+// a guest.
 func TestGuestIsConvertedAndPublished(t *testing.T) {
 	t.Parallel()
-	r := vmwareOnly(t)
-	r.migrate("web01", "--format", "qcow2", "--hardware", "virtio").ends(0)
-	folder := r.converted("web01")
-	r.run("verify", folder, "--spot", "1M", "--source", r.url()).ends(2).says("was converted")
+	r := newVMwareOnlyRig(t)
+	r.migrate("web01", "--format", "qcow2", "--hardware", "virtio").wantExit(0)
+	folder := r.checkConverted("web01")
+	r.run("verify", folder, "--spot", "1M", "--source", r.url()).wantExit(2).wantOutput("was converted")
 }
 
-// converted returns the folder of a converted VM. It checks the record, and decamp verify.
-func (r *rig) converted(name string) string {
+// checkConverted checks the record of a converted VM and verifies its images. It returns the folder of the VM.
+func (r *rig) checkConverted(name string) string {
 	r.t.Helper()
-	folder := filepath.Join(r.vms(), name)
-	r.run("verify", folder).ends(0)
+	folder := filepath.Join(r.vmsDir(), name)
+	r.run("verify", folder).wantExit(0)
 	record, err := dir.ReadRecord(folder)
 	must(r.t, err)
 	byUUID := slices.ContainsFunc(record.Converted.Changes, func(c convert.Change) bool {
@@ -44,21 +44,21 @@ func (r *rig) converted(name string) string {
 		r.t.Errorf("recorded %q, %+v, %+v", record.Hardware, record.Converted, img)
 	}
 	if left, _ := filepath.Glob(filepath.Join(folder, "*.overlay")); left != nil {
-		r.t.Errorf("left: %v", left)
+		r.t.Errorf("temporary files are left: %v", left)
 	}
 	return folder
 }
 
-// What holds no Linux is not published with virtio; auto moves it with what it had.
-func TestGuestThatCannotBeConverted(t *testing.T) {
+// A VM without an operating system is not published with --hardware virtio. With --hardware auto it keeps its hardware.
+func TestUnconvertibleGuestIsNotPublishedWithVirtio(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "data", Disks: []lab.Disk{{Capacity: 8 << 20, Fill: 50, Controller: "pvscsi"}}}}}).trusting()
-	r.migrate("data", "--hardware", "virtio").ends(7).says("cannot be converted for virtio", "--hardware compat")
-	if _, err := os.Stat(filepath.Join(r.vms(), "data")); err == nil {
-		t.Fatal("it is published")
+	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "data", Disks: []lab.Disk{{Capacity: 8 << 20, Fill: 50, Controller: "pvscsi"}}}}}).withFingerprint()
+	r.migrate("data", "--hardware", "virtio").wantExit(7).wantOutput("cannot be converted for virtio", "--hardware compat")
+	if _, err := os.Stat(filepath.Join(r.vmsDir(), "data")); err == nil {
+		t.Fatal("the VM is published")
 	}
-	r.migrate("data", "--hardware", "auto").ends(0).says("not-converted")
-	record, err := dir.ReadRecord(filepath.Join(r.vms(), "data"))
+	r.migrate("data", "--hardware", "auto").wantExit(0).wantOutput("not-converted")
+	record, err := dir.ReadRecord(filepath.Join(r.vmsDir(), "data"))
 	must(t, err)
 	if record.Hardware != targets.Compat || record.Converted != nil {
 		t.Errorf("recorded %q, %+v", record.Hardware, record.Converted)

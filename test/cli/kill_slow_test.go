@@ -11,28 +11,28 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// Killed at random bytes of the copy, again and again, then left alone.
+// A migration that is killed four times at random positions of the copy continues and publishes a correct image.
 func TestKilledAtRandomBytes(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
-			cfg := slow()
+			cfg := slowLab()
 			cfg.VMs[0].Disks = append(cfg.VMs[0].Disks, lab.Disk{Capacity: 33<<20 + 512, Fill: 50, Seed: 9})
-			r := newRig(t, cfg).trusting().steps()
+			r := newRig(t, cfg).withFingerprint().withStepwiseEvents()
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
 			rnd := rand.New(rand.NewPCG(seed, 0))
 			for range 4 {
-				u := r.begin("web01", "--format", format)
-				u.until(1<<20 + rnd.Int64N(30<<20))
-				u.end(syscall.SIGKILL)
+				u := r.startMigration("web01", "--format", format)
+				u.untilCopied(1<<20 + rnd.Int64N(30<<20))
+				u.endWith(syscall.SIGKILL)
 			}
 			r.lab.SetLimits(lab.Limits{})
-			r.migrate("web01", "--format", format).ends(0)
-			r.matchesSource(filepath.Join(r.vms(), "web01"), format)
-			r.run("verify", filepath.Join(r.vms(), "web01")).ends(0)
-			r.onlyPublished("web01")
+			r.migrate("web01", "--format", format).wantExit(0)
+			r.compareImages(filepath.Join(r.vmsDir(), "web01"), format)
+			r.run("verify", filepath.Join(r.vmsDir(), "web01")).wantExit(0)
+			r.checkOnlyPublished("web01")
 		})
 	}
 }

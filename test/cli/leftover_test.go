@@ -11,9 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfsclient"
 )
 
-// killedLanding is a host that a killed decamp left a datastore on; its copy has failed
-// since, as it does when its server stays away.
-func killedLanding(t *testing.T) (r *rig, args []string) {
+// newRigWithLeftover returns a host with a datastore that a killed decamp left. The copy to it has failed, because its
+// server does not return.
+func newRigWithLeftover(t *testing.T) (r *rig, args []string) {
 	portmap := loopback.Reserve(t)
 	r = newRig(t, lab.Config{
 		NFS: lab.NFS{Portmap: portmap, Times: nfsclient.Times{
@@ -23,109 +23,111 @@ func killedLanding(t *testing.T) (r *rig, args []string) {
 			{Name: "web01", Disks: []lab.Disk{{Capacity: 32 << 20, Fill: 100, Seed: 3}}},
 			{Name: "web02", Disks: []lab.Disk{{Capacity: 4 << 20, Fill: 50, Seed: 4}}},
 		},
-	}).trusting()
+	}).withFingerprint()
 	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultCloneStall, Path: "disk.vmdk", At: 16 << 20, Count: 1})
 	must(t, err)
 	t.Cleanup(r.lab.Faults().Release)
 	args = []string{"--transport", "landing", "--landing-listen", loopback.Reserve(t), "--landing-portmap", portmap}
-	u := r.begin("web01", args...)
-	u.until(1 << 20)
-	u.end(syscall.SIGKILL)
+	u := r.startMigration("web01", args...)
+	u.untilCopied(1 << 20)
+	u.endWith(syscall.SIGKILL)
 	r.lab.Faults().Release()
 	for r.lab.Mounts()[0].OpenFiles > 0 {
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-t.Context().Done():
-			t.Fatal("the host's copy goes on without a server")
+			t.Fatal("the copy of the host continues without a server")
 		}
 	}
-	r.run("runs").ends(0).says("Changes on hosts that are not reverted", "datastore decamp-", "esxcli storage nfs remove -v decamp-")
+	r.run("runs").wantExit(0).wantOutput("Changes on hosts that are not reverted", "datastore decamp-", "esxcli storage nfs remove -v decamp-")
 	return r, args
 }
 
-// clear checks that no leftover exists, and that none is reported.
-func (r *rig) clear() {
+// checkNoLeftovers checks that no leftover exists and that decamp runs lists none.
+func (r *rig) checkNoLeftovers() {
 	r.t.Helper()
 	if left := r.lab.Mounts(); len(left) > 0 {
-		r.t.Errorf("the host still has %+v", left)
+		r.t.Errorf("the host still has the datastores %+v", left)
 	}
 	var o struct {
 		Leftovers []map[string]any
 	}
-	r.run("runs", "--json").ends(0).last(&o)
+	r.run("runs", "--json").wantExit(0).decodeLast(&o)
 	if o.Leftovers == nil || len(o.Leftovers) > 0 {
-		r.t.Errorf("on record: %v", o.Leftovers)
+		r.t.Errorf("recorded leftovers: %v", o.Leftovers)
 	}
 }
 
-func TestWhateverComesNextTakesOffWhatWasLeft(t *testing.T) {
+func TestNextCommandRemovesLeftovers(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]func(r *rig, args []string){
 		"clean": func(r *rig, _ []string) {
-			r.source("clean", r.url()).ends(0).says("Reverted on host ha-host: datastore decamp-")
-			r.source("clean", r.url()).ends(0).says("has no recorded changes")
+			r.runOnSource("clean", r.url()).wantExit(0).wantOutput("Reverted on host ha-host: datastore decamp-")
+			r.runOnSource("clean", r.url()).wantExit(0).wantOutput("has no recorded changes")
 		},
 		"another VM by https": func(r *rig, _ []string) {
-			r.migrate("web02").ends(0).says("An earlier run left datastore decamp-")
+			r.migrate("web02").wantExit(0).wantOutput("An earlier run left datastore decamp-")
 		},
 		"discard": func(r *rig, args []string) {
-			r.migrate("web01", append(args, "--discard")...).ends(0).says("An earlier run left", "is discarded")
+			r.migrate("web01", append(args, "--discard")...).wantExit(0).wantOutput("An earlier run left", "is discarded")
 		},
 		"the same again": func(r *rig, args []string) {
-			r.migrate("web01", args...).ends(0).says("An earlier run left", "is migrated and published")
+			r.migrate("web01", args...).wantExit(0).wantOutput("An earlier run left", "is migrated and published")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, args := killedLanding(t)
+			r, args := newRigWithLeftover(t)
 			next(r, args)
-			r.clear()
+			r.checkNoLeftovers()
 		})
 	}
 }
 
-// The snapshot of a warm run that was killed is on record, and is removed by whatever comes next.
-func TestLeftSnapshotIsRemoved(t *testing.T) {
+// The snapshot of a killed warm run is recorded. decamp clean and the next decamp command for the host remove it.
+func TestLeftoverSnapshotIsRemoved(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]func(r *rig){
-		"clean": func(r *rig) { r.source("clean", r.url()).ends(0).says("Reverted on host", "snapshot \"decamp web01-") },
+		"clean": func(r *rig) {
+			r.runOnSource("clean", r.url()).wantExit(0).wantOutput("Reverted on host", "snapshot \"decamp web01-")
+		},
 		"another VM": func(r *rig) {
-			r.migrate("web02").ends(0).says("An earlier run left snapshot \"decamp web01-")
+			r.migrate("web02").wantExit(0).wantOutput("An earlier run left snapshot \"decamp web01-")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := writing()
+			cfg := writingLab()
 			cfg.VMs = append(cfg.VMs, lab.VM{Name: "web02", Disks: []lab.Disk{{Capacity: 4 << 20, Fill: 50, Seed: 4}}})
-			r := newRig(t, cfg).trusting().steps()
-			u := r.resting()
+			r := newRig(t, cfg).withFingerprint().withStepwiseEvents()
+			u := r.startWarmIdle()
 			u.untilEvent(journal.DiskStarted, "round")
-			u.end(syscall.SIGKILL)
-			r.run("runs").ends(0).says("Changes on hosts that are not reverted", "snapshot \"decamp web01-")
+			u.endWith(syscall.SIGKILL)
+			r.run("runs").wantExit(0).wantOutput("Changes on hosts that are not reverted", "snapshot \"decamp web01-")
 			next(r)
-			if vm := r.vm("web01"); vm.Snapshots > 0 {
+			if vm := r.sourceVM("web01"); vm.Snapshots > 0 {
 				t.Errorf("the VM has %d snapshots", vm.Snapshots)
 			}
-			r.clear()
+			r.checkNoLeftovers()
 		})
 	}
 }
 
-// A host that is no more is forgotten without being asked.
-func TestForgottenHostIsNotAsked(t *testing.T) {
+// decamp clean --forget removes the record of an unreachable host without a connection to it.
+func TestForgetRemovesRecordWithoutConnection(t *testing.T) {
 	t.Parallel()
-	r, _ := killedLanding(t)
+	r, _ := newRigWithLeftover(t)
 	must(t, r.lab.Stop())
-	r.source("clean", r.url()).ends(5)
-	r.run("runs").says("datastore decamp-")
-	r.source("clean", r.url(), "--forget").ends(0).says("Removed the record of")
+	r.runOnSource("clean", r.url()).wantExit(5)
+	r.run("runs").wantOutput("datastore decamp-")
+	r.runOnSource("clean", r.url(), "--forget").wantExit(0).wantOutput("Removed the record of")
 	must(t, r.lab.Resume())
 	if left := r.lab.Mounts(); len(left) != 1 {
-		t.Errorf("the host has %+v", left)
+		t.Errorf("the host has the datastores %+v, want one", left)
 	}
 	var o struct{ Leftovers []map[string]any }
-	r.run("runs", "--json").ends(0).last(&o)
+	r.run("runs", "--json").wantExit(0).decodeLast(&o)
 	if len(o.Leftovers) > 0 {
-		t.Errorf("on record: %v", o.Leftovers)
+		t.Errorf("recorded leftovers: %v", o.Leftovers)
 	}
 }

@@ -16,121 +16,121 @@ func TestLs(t *testing.T) {
 	r := newRig(t, lab.Config{VMs: []lab.VM{
 		{Name: "web01", Disks: []lab.Disk{{Capacity: 64 << 20, Fill: 10, Seed: 1}}},
 		{Name: "Büro 100% + 50/50", Firmware: "efi", PoweredOn: true, Disks: []lab.Disk{{Capacity: 64 << 20}}},
-	}}).trusting()
-	r.source("ls", r.url()).ends(0).says("VMware ESXi 8.0.3", "web01", "Büro 100% + 50/50", "running!", "64 MiB")
-	r.source("ls", r.url(), "-v").ends(0).says("Remedy: shut the VM down: its disks")
-	r.source("ls", r.url(), "Büro 100% + 50/50").ends(0).says("efi", "Hard disk 1", "[datastore1]")
+	}}).withFingerprint()
+	r.runOnSource("ls", r.url()).wantExit(0).wantOutput("VMware ESXi 8.0.3", "web01", "Büro 100% + 50/50", "running!", "64 MiB")
+	r.runOnSource("ls", r.url(), "-v").wantExit(0).wantOutput("Remedy: shut the VM down: its disks")
+	r.runOnSource("ls", r.url(), "Büro 100% + 50/50").wantExit(0).wantOutput("efi", "Hard disk 1", "[datastore1]")
 
 	var all struct {
 		About inventory.About
 		Hosts []inventory.Host
 		VMs   []inventory.VM
 	}
-	r.source("ls", r.url(), "--json").ends(0).last(&all)
+	r.runOnSource("ls", r.url(), "--json").wantExit(0).decodeLast(&all)
 	if all.About.Version != "8.0.3" || len(all.Hosts) != 1 || len(all.VMs) != 2 || all.VMs[0].Name != "Büro 100% + 50/50" || all.VMs[1].Provisioned != 64<<20 {
-		t.Errorf("JSON says %+v", all)
+		t.Errorf("JSON: %+v", all)
 	}
 	var one inventory.VM
-	r.source("ls", r.url(), "web01", "--json").ends(0).last(&one)
+	r.runOnSource("ls", r.url(), "web01", "--json").wantExit(0).decodeLast(&one)
 	if one.Name != "web01" || len(one.Disks) != 1 {
-		t.Errorf("JSON says %+v", one)
+		t.Errorf("JSON: %+v", one)
 	}
 }
 
-func TestLsOfAVCenter(t *testing.T) {
+func TestLsOfVCenter(t *testing.T) {
 	t.Parallel()
-	cfg := small()
+	cfg := smallLab()
 	cfg.VCenter = true
-	r := newRig(t, cfg).trusting()
+	r := newRig(t, cfg).withFingerprint()
 	url := "vcenter://administrator@vsphere.local@" + r.lab.Addr()
-	r.source("ls", url).ends(0).says("VMware vCenter Server", "Host esx1.lab", "Host esx2.lab", "web01")
-	r.source("ls", r.url()).ends(2).says("Remedy: ") // a vCenter is no ESXi
+	r.runOnSource("ls", url).wantExit(0).wantOutput("VMware vCenter Server", "Host esx1.lab", "Host esx2.lab", "web01")
+	r.runOnSource("ls", r.url()).wantExit(2).wantOutput("Remedy: ") // the URL is that of an ESXi host
 }
 
-func TestUnknownVMNamesTheNearest(t *testing.T) {
+func TestUnknownVMSuggestsNearestName(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, small()).trusting()
-	r.source("ls", r.url(), "web02").ends(3).says(`no VM is called "web02"`, "near: web01")
-	r.migrate("wbe01").ends(3).says("near: web01")
+	r := newRig(t, smallLab()).withFingerprint()
+	r.runOnSource("ls", r.url(), "web02").wantExit(3).wantOutput(`no VM is called "web02"`, "near: web01")
+	r.migrate("wbe01").wantExit(3).wantOutput("near: web01")
 	var e struct {
 		Error struct{ Kind, Message, Remedy string }
 	}
-	r.source("ls", r.url(), "web02", "--json").ends(3).last(&e)
+	r.runOnSource("ls", r.url(), "web02", "--json").wantExit(3).decodeLast(&e)
 	if e.Error.Kind != "not-found" || e.Error.Message == "" || e.Error.Remedy != "near: web01" {
-		t.Errorf("JSON says %+v", e)
+		t.Errorf("JSON: %+v", e)
 	}
 }
 
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, small()).trusting()
-	r.password = r.write("wrong", "guess\n")
-	r.source("ls", r.url()).ends(4).says("user root", "Remedy: check the user and the password", "locks after 5 failures")
+	r := newRig(t, smallLab()).withFingerprint()
+	r.password = r.writeFile("wrong", "guess\n")
+	r.runOnSource("ls", r.url()).wantExit(4).wantOutput("user root", "Remedy: check the user and the password", "locks after 5 failures")
 }
 
-// A job that cron repeats with a wrong password must not lock the account.
+// Repeated commands with a wrong password, as from cron, do not lock the account.
 func TestRepeatedCommandsDoNotLockTheAccount(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, small()).trusting()
+	r := newRig(t, smallLab()).withFingerprint()
 	right := r.password
-	r.password = r.write("wrong", "guess\n")
+	r.password = r.writeFile("wrong", "guess\n")
 	for range 6 {
-		r.source("ls", r.url()).ends(4)
+		r.runOnSource("ls", r.url()).wantExit(4)
 	}
 	if n := r.lab.Stats().SOAP["Login"]; n != 3 {
 		t.Errorf("%d logins, want 3 of the 5 that lock", n)
 	}
 	r.password = right
-	r.paste(r.source("ls", r.url()).ends(4).says("refused 3 times").remedy()).ends(0)
-	r.source("ls", r.url()).ends(0)
+	r.runShell(r.runOnSource("ls", r.url()).wantExit(4).wantOutput("refused 3 times").remedyCommand()).wantExit(0)
+	r.runOnSource("ls", r.url()).wantExit(0)
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestUnreachableSource(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, small())
+	r := newRig(t, smallLab())
 	must(t, r.lab.Stop())
-	r.source("ls", r.url()).ends(5).says("127.0.0.1", "Remedy: ")
+	r.runOnSource("ls", r.url()).wantExit(5).wantOutput("127.0.0.1", "Remedy: ")
 }
 
-func TestNoPasswordAndNobodyToAsk(t *testing.T) {
+func TestNoPasswordWithoutTerminal(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, small()).trusting()
+	r := newRig(t, smallLab()).withFingerprint()
 	cmd := r.command(append([]string{"ls", r.url()}, r.extra...)...)
 	cmd.Env = os.Environ()
-	r.finish(cmd).ends(2).says("no password for root@", "--password-file", "DECAMP_PASSWORD_FILE")
+	r.runCommand(cmd).wantExit(2).wantOutput("no password for root@", "--password-file", "DECAMP_PASSWORD_FILE")
 }
 
-// A remedy is a command to paste: the tests paste it.
-func (r *rig) paste(command string) result {
+// runShell runs a command that a remedy contains, as a user does.
+func (r *rig) runShell(command string) result {
 	r.t.Helper()
 	cmd := exec.CommandContext(r.t.Context(), "sh", "-c", command)
 	cmd.Env = append(os.Environ(), "DECAMP_PASSWORD_FILE="+r.password)
-	return r.finish(cmd)
+	return r.runCommand(cmd)
 }
 
 func TestUnknownCertificate(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, small())
-	refused := r.source("ls", r.url()).ends(4).says("is not known", r.lab.Fingerprint())
-	r.source("ls", r.url()).ends(4) // refusing remembers nothing
-	r.paste(refused.remedy()).ends(0).says("web01")
-	r.source("ls", r.url()).ends(0) // it is remembered
-	r.source("ls", r.url(), "--fingerprint", "00:11").ends(4).says("differs from the given fingerprint")
+	r := newRig(t, smallLab())
+	refused := r.runOnSource("ls", r.url()).wantExit(4).wantOutput("is not known", r.lab.Fingerprint())
+	r.runOnSource("ls", r.url()).wantExit(4) // the refused command stored no fingerprint
+	r.runShell(refused.remedyCommand()).wantExit(0).wantOutput("web01")
+	r.runOnSource("ls", r.url()).wantExit(0) // the fingerprint is stored
+	r.runOnSource("ls", r.url(), "--fingerprint", "00:11").wantExit(4).wantOutput("differs from the given fingerprint")
 }
 
 func TestChangedCertificate(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, small())
-	r.source("ls", r.url(), "--fingerprint", r.lab.Fingerprint()).ends(0)
+	r := newRig(t, smallLab())
+	r.runOnSource("ls", r.url(), "--fingerprint", r.lab.Fingerprint()).wantExit(0)
 	must(t, r.lab.ChangeCertificate())
-	refused := r.source("ls", r.url()).ends(4).says("changed", "find the cause")
-	r.paste(refused.remedy()).ends(0)
-	r.source("ls", r.url()).ends(0)
+	refused := r.runOnSource("ls", r.url()).wantExit(4).wantOutput("changed", "find the cause")
+	r.runShell(refused.remedyCommand()).wantExit(0)
+	r.runOnSource("ls", r.url()).wantExit(0)
 }
 
-func TestPersonAtATerminal(t *testing.T) {
+func TestLsOnATerminal(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, small())
+	r := newRig(t, smallLab())
 	p := pty.New(t)
 	cmd := r.command("ls", r.url())
 	cmd.Env = os.Environ()
@@ -144,16 +144,16 @@ func TestPersonAtATerminal(t *testing.T) {
 	p.Sees("web01")
 	must(t, cmd.Wait())
 	if contains(p.Seen(), secret) {
-		t.Error("the password was echoed")
+		t.Error("the terminal shows the password")
 	}
-	r.source("ls", r.url()).ends(0) // the yes is remembered
+	r.runOnSource("ls", r.url()).wantExit(0) // the fingerprint is stored
 }
 
-func TestCompletionScriptIsOneForBash(t *testing.T) {
+func TestBashCompletionScript(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, small())
-	script := r.run("completion", "bash").ends(0).stdout
-	cmd := exec.CommandContext(t.Context(), "bash", "-n", r.write("completion.bash", script))
+	r := newRig(t, smallLab())
+	script := r.run("completion", "bash").wantExit(0).stdout
+	cmd := exec.CommandContext(t.Context(), "bash", "-n", r.writeFile("completion.bash", script))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("bash -n: %v: %s", err, out)
 	}

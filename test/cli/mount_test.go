@@ -22,10 +22,10 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// mountPatience bounds each of these tests.
-const mountPatience = 5 * time.Minute
+// mountTimeout is the time limit of each of these tests.
+const mountTimeout = 5 * time.Minute
 
-// mountRig is a lab with one VM, and an empty folder to mount it at.
+// mountRig is a lab with one VM and an empty folder as its mount point.
 type mountRig struct {
 	*rig
 	ctx context.Context
@@ -39,13 +39,13 @@ func newMountRig(t *testing.T) *mountRig {
 	} else {
 		f.Close()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), mountPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), mountTimeout)
 	t.Cleanup(cancel)
-	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 20 << 20, Fill: 60, Seed: 3}}}}}).trusting()
+	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 20 << 20, Fill: 60, Seed: 3}}}}}).withFingerprint()
 	m := &mountRig{rig: r, ctx: ctx, dir: filepath.Join(t.TempDir(), "a mount")}
 	must(t, os.Mkdir(m.dir, 0o755))
 	t.Cleanup(func() {
-		for unix.Unmount(m.dir, unix.MNT_DETACH) == nil { // usually there is nothing left
+		for unix.Unmount(m.dir, unix.MNT_DETACH) == nil { // usually it is not mounted
 		}
 	})
 	return m
@@ -58,30 +58,30 @@ func (m *mountRig) isMounted() bool {
 	return strings.Contains(string(table), strings.ReplaceAll(m.dir, " ", `\040`))
 }
 
-func (m *mountRig) descriptor() string {
+func (m *mountRig) descriptorPath() string {
 	return filepath.Join(m.dir, "ha-datacenter", "datastore1", "web01", "web01.vmdk")
 }
 
-// mustRead reads the disk's descriptor through the mount.
-func (m *mountRig) mustRead() {
+// readDescriptor reads the descriptor of the disk through the mount.
+func (m *mountRig) readDescriptor() {
 	m.t.Helper()
-	text, err := os.ReadFile(m.descriptor())
+	text, err := os.ReadFile(m.descriptorPath())
 	must(m.t, err)
 	if !bytes.HasPrefix(text, []byte("# Disk DescriptorFile")) {
 		m.t.Fatalf("the descriptor reads as %.80q", text)
 	}
 }
 
-// serving is a decamp mount that is ready.
-type serving struct {
+// mountProcess is a decamp mount process.
+type mountProcess struct {
 	*exec.Cmd
 	stderr bytes.Buffer
 }
 
-func (m *mountRig) serve() *serving {
+func (m *mountRig) startMount() *mountProcess {
 	m.t.Helper()
-	args := []string{"mount", m.url(), m.dir, "--json", "--password-file", m.password, "--state", m.state(), "--read-timeout", "1m"}
-	s := &serving{Cmd: exec.CommandContext(m.ctx, binary, append(args, m.extra...)...)}
+	args := []string{"mount", m.url(), m.dir, "--json", "--password-file", m.password, "--state", m.stateDir(), "--read-timeout", "1m"}
+	s := &mountProcess{Cmd: exec.CommandContext(m.ctx, binary, append(args, m.extra...)...)}
 	s.Stderr = &s.stderr
 	out, err := s.StdoutPipe()
 	must(m.t, err)
@@ -99,7 +99,7 @@ func (m *mountRig) serve() *serving {
 	return s
 }
 
-// exitCode waits for the end of a process.
+// exitCode waits for the end of a process and returns its exit code.
 func exitCode(t *testing.T, cmd *exec.Cmd) int {
 	t.Helper()
 	err := cmd.Wait()
@@ -116,10 +116,10 @@ func TestMountEndsCleanlyOnASignal(t *testing.T) {
 		t.Run("file open "+strconv.FormatBool(held), func(t *testing.T) {
 			t.Parallel()
 			m := newMountRig(t)
-			s := m.serve()
-			m.mustRead()
+			s := m.startMount()
+			m.readDescriptor()
 			if held {
-				f, err := os.Open(m.descriptor())
+				f, err := os.Open(m.descriptorPath())
 				must(t, err)
 				defer f.Close()
 			}
@@ -128,13 +128,13 @@ func TestMountEndsCleanlyOnASignal(t *testing.T) {
 				t.Errorf("exit code %d: %s", code, s.stderr.String())
 			}
 			if m.isMounted() {
-				t.Error("the mount is still there")
+				t.Error("the folder is still mounted")
 			}
 		})
 	}
 }
 
-// unmount runs umount(8) until the mount is not busy: the kernel releases a closed file a moment later.
+// unmount unmounts the folder. It retries while the mount is busy, because the kernel releases closed files with a delay.
 func (m *mountRig) unmount() {
 	m.t.Helper()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -150,57 +150,57 @@ func (m *mountRig) unmount() {
 func TestMountEndsWhenUnmounted(t *testing.T) {
 	t.Parallel()
 	m := newMountRig(t)
-	s := m.serve()
-	m.mustRead()
+	s := m.startMount()
+	m.readDescriptor()
 	m.unmount()
 	if code := exitCode(t, s.Cmd); code != 0 {
 		t.Errorf("exit code %d: %s", code, s.stderr.String())
 	}
 }
 
-func TestMountDetachesWhatAKilledOneLeft(t *testing.T) {
+func TestMountReplacesStaleMount(t *testing.T) {
 	t.Parallel()
 	m := newMountRig(t)
-	s := m.serve()
-	m.mustRead()
+	s := m.startMount()
+	m.readDescriptor()
 	must(t, s.Process.Kill())
-	_ = s.Wait() // it was killed
+	_ = s.Wait() // the process was killed
 	if _, err := os.ReadDir(m.dir); err == nil || !m.isMounted() {
 		t.Fatalf("want a stale mount, got %v", err)
 	}
-	m.serve()
-	m.mustRead()
-	second := m.decampMount()
+	m.startMount()
+	m.readDescriptor()
+	second := m.runMount()
 	if second.code != 6 || !strings.Contains(second.err, "mounted there already") {
-		t.Errorf("a second mount at the same place: exit code %d: %s", second.code, second.err)
+		t.Errorf("second mount at the same folder: exit code %d: %s", second.code, second.err)
 	}
 }
 
-// ended is a process that ended.
-type ended struct {
+// exitStatus is the exit code and the standard error of a process that ended.
+type exitStatus struct {
 	code int
 	err  string
 }
 
-// decampMount runs a mount that is expected to refuse.
-func (m *mountRig) decampMount(more ...string) ended {
+// runMount runs decamp mount, which the test expects to fail.
+func (m *mountRig) runMount(more ...string) exitStatus {
 	m.t.Helper()
-	args := slices.Concat([]string{"mount", m.url(), m.dir, "--password-file", m.password, "--state", m.state()}, m.extra, more)
+	args := slices.Concat([]string{"mount", m.url(), m.dir, "--password-file", m.password, "--state", m.stateDir()}, m.extra, more)
 	cmd := exec.CommandContext(m.ctx, binary, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	must(m.t, cmd.Start())
-	return ended{exitCode(m.t, cmd), stderr.String()}
+	return exitStatus{exitCode(m.t, cmd), stderr.String()}
 }
 
-// folderFuse starts decamp by its other name, and returns the end of the pipe that reports when it is ready.
-func (m *mountRig) folderFuse(args ...string) (*serving, *os.File) {
+// folderFuse starts decamp as esxi-folder-fuse. It returns the read end of the pipe that decamp closes when it is ready.
+func (m *mountRig) folderFuse(args ...string) (*mountProcess, *os.File) {
 	m.t.Helper()
 	link := filepath.Join(m.t.TempDir(), "esxi-folder-fuse")
 	must(m.t, os.Symlink(binary, link))
 	wait, ready, err := os.Pipe()
 	must(m.t, err)
-	s := &serving{Cmd: exec.CommandContext(m.ctx, link, args...)}
+	s := &mountProcess{Cmd: exec.CommandContext(m.ctx, link, args...)}
 	s.Stderr = &s.stderr
 	s.ExtraFiles = []*os.File{ready} // descriptor 3
 	must(m.t, s.Start())
@@ -209,54 +209,54 @@ func (m *mountRig) folderFuse(args ...string) (*serving, *os.File) {
 	return s, wait
 }
 
-// manifest is what listvms.py writes of the lab.
-func (m *mountRig) manifest() string {
-	return m.write("manifest.json", `{"ha-datacenter": {"vms": {"web01": {"config": {"datastore": "datastore1", "path": "web01/web01.vmx", "checksum": "00"}}},
+// writeManifest writes the manifest of the lab as Proxmox's listvms.py does.
+func (m *mountRig) writeManifest() string {
+	return m.writeFile("manifest.json", `{"ha-datacenter": {"vms": {"web01": {"config": {"datastore": "datastore1", "path": "web01/web01.vmx", "checksum": "00"}}},
 		"datastores": {"datastore1": "/vmfs/volumes/65c1f000-fd51f79c-82ae-02ffff771b50/"}}}`)
 }
 
-// proxmoxArgs returns the arguments that Proxmox's storage plugin passes.
+// proxmoxArgs returns the arguments that the storage plugin of Proxmox passes.
 func (m *mountRig) proxmoxArgs(more ...string) []string {
 	args := []string{"--skip-cert-verification", "--change-user", "nobody", "--change-group", "nogroup", "-o", "allow_other",
 		"--ready-fd", "3", "--user", "root", "--password-file", m.password}
-	return append(append(args, more...), m.lab.Addr(), m.manifest(), m.dir)
+	return append(append(args, more...), m.lab.Addr(), m.writeManifest(), m.dir)
 }
 
-func TestFolderFuseIsADropIn(t *testing.T) {
+func TestFolderFuseReplacesProxmoxTool(t *testing.T) {
 	t.Parallel()
 	m := newMountRig(t)
 	s, ready := m.folderFuse(m.proxmoxArgs("--cache-page-size", "134217728", "--cache-page-count", "16")...)
-	if text, err := io.ReadAll(ready); err != nil || len(text) > 0 { // returns when it is closed
+	if text, err := io.ReadAll(ready); err != nil || len(text) > 0 { // returns when decamp closes the pipe
 		t.Fatalf("ready: %q, %v", text, err)
 	}
 	if !m.isMounted() {
 		t.Fatalf("not mounted when ready: %s", s.stderr.String())
 	}
-	m.mustRead()
+	m.readDescriptor()
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(s.Process.Pid) + "/status")
 	must(t, err)
 	if !strings.Contains(string(status), "Uid:\t65534\t65534\t65534\t65534") {
-		t.Errorf("it did not become nobody:\n%s", status)
+		t.Errorf("the user ID is not 65534 (nobody):\n%s", status)
 	}
 	if _, err := os.Stat(filepath.Join(m.dir, "ha-datacenter", "datastore1", "web01", "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("stat of a missing file: %v", err)
 	}
-	again, ready := m.folderFuse(m.proxmoxArgs()...) // the plugin mounts anew after a change
+	again, ready := m.folderFuse(m.proxmoxArgs()...) // the plugin mounts again after a change
 	_, err = io.ReadAll(ready)
 	must(t, err)
-	m.mustRead()
+	m.readDescriptor()
 	must(t, again.Process.Signal(syscall.SIGTERM))
 	if code := exitCode(t, again.Cmd); code != 0 {
 		t.Errorf("exit code %d: %s", code, again.stderr.String())
 	}
 }
 
-func TestFolderFuseTellsBadArguments(t *testing.T) {
+func TestFolderFuseReportsBadArguments(t *testing.T) {
 	t.Parallel()
 	m := newMountRig(t)
-	wrong := m.write("wrong", "not the password\n")
-	broken := m.write("broken.json", "{")
-	addr, manifest := m.lab.Addr(), m.manifest()
+	wrong := m.writeFile("wrong", "not the password\n")
+	broken := m.writeFile("broken.json", "{")
+	addr, manifest := m.lab.Addr(), m.writeManifest()
 	for name, args := range map[string][]string{
 		"nothing":          {"--ready-fd", "3"},
 		"too many":         m.proxmoxArgs("one more"),
@@ -271,7 +271,7 @@ func TestFolderFuseTellsBadArguments(t *testing.T) {
 		"broken manifest":  {"--skip-cert-verification", "--ready-fd", "3", "--password-file", m.password, addr, broken, m.dir},
 		"no mount point":   {"--skip-cert-verification", "--ready-fd", "3", "--password-file", m.password, addr, manifest, m.dir + "x"},
 		"no such user":     m.proxmoxArgs("--change-user", "no-such-user-here"),
-		"nobody there":     {"--skip-cert-verification", "--ready-fd", "3", "--password-file", m.password, "127.0.0.1:1", manifest, m.dir},
+		"no server":        {"--skip-cert-verification", "--ready-fd", "3", "--password-file", m.password, "127.0.0.1:1", manifest, m.dir},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, ready := m.folderFuse(args...)
@@ -282,7 +282,7 @@ func TestFolderFuseTellsBadArguments(t *testing.T) {
 				t.Errorf("exit code %d: %s", code, s.stderr.String())
 			}
 			if m.isMounted() {
-				t.Error("it is mounted")
+				t.Error("the folder is mounted")
 			}
 		})
 	}

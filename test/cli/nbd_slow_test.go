@@ -13,15 +13,15 @@ import (
 	"github.com/decamp/decamp/test/program"
 )
 
-// A Linux boots from its disk on the host, and reads a part of it only.
+// A Linux guest boots from its disk on the host and reads only a part of it.
 func TestLinuxBootsOverNBD(t *testing.T) {
 	t.Parallel()
 	program.Requires(t, "qemu-system-x86_64")
-	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{File: tinyguest.Image(t, tinyguest.BIOS)}}}}}).trusting()
+	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{File: tinyguest.Image(t, tinyguest.BIOS)}}}}}).withFingerprint()
 	s := r.serveNBD()
 	domain, err := os.ReadFile("../boot/testdata/bios-pvscsi.xml")
 	must(t, err)
-	m, err := boot.Domain(t.Context(), r.write("domain.xml", strings.Replace(string(domain), "@IMAGE@", s.URI, 1)), boot.Options{})
+	m, err := boot.Domain(t.Context(), r.writeFile("domain.xml", strings.Replace(string(domain), "@IMAGE@", s.URI, 1)), boot.Options{})
 	must(t, err)
 	if m.Firmware != "bios" || m.Driver != "vmw_pvscsi" {
 		t.Errorf("the guest reports %+v", m)

@@ -22,8 +22,8 @@ import (
 	"github.com/decamp/decamp/test/program"
 )
 
-// served is a decamp nbd whose disks are open.
-type served struct {
+// nbdServer is a decamp nbd process that serves disks.
+type nbdServer struct {
 	*exec.Cmd
 	t      *testing.T
 	stderr bytes.Buffer
@@ -38,10 +38,10 @@ type served struct {
 }
 
 // serveNBD starts decamp nbd and waits until it serves web01.
-func (r *rig) serveNBD(args ...string) *served {
+func (r *rig) serveNBD(args ...string) *nbdServer {
 	r.t.Helper()
 	program.Requires(r.t, "nbdcopy")
-	s := &served{t: r.t, Cmd: r.command(append(append([]string{"nbd", r.url(), "web01", "--json"}, r.extra...), args...)...)}
+	s := &nbdServer{t: r.t, Cmd: r.command(append(append([]string{"nbd", r.url(), "web01", "--json"}, r.extra...), args...)...)}
 	s.Stderr = &s.stderr
 	out, err := s.StdoutPipe()
 	must(r.t, err)
@@ -53,15 +53,15 @@ func (r *rig) serveNBD(args ...string) *served {
 		_ = s.Wait()
 		r.t.Fatalf("decamp nbd: %v: %s%s", err, line, s.stderr.String())
 	}
-	must(r.t, json.Unmarshal(line, &struct{ Serving *served }{s}))
+	must(r.t, json.Unmarshal(line, &struct{ Serving *nbdServer }{s}))
 	if len(s.Exports) == 0 {
 		r.t.Fatalf("nothing is served: %s", line)
 	}
 	return s
 }
 
-// stop ends decamp with a signal, and returns the bytes that were sent and read.
-func (s *served) stop() (sent, read int64) {
+// stop ends decamp with a signal. It returns the number of bytes that decamp sent to clients and read from the host.
+func (s *nbdServer) stop() (sent, read int64) {
 	s.t.Helper()
 	must(s.t, s.Process.Signal(syscall.SIGTERM))
 	text, err := io.ReadAll(s.lines)
@@ -72,12 +72,12 @@ func (s *served) stop() (sent, read int64) {
 	var last struct{ Ended struct{ Served, Read int64 } }
 	must(s.t, json.Unmarshal(text, &last))
 	if _, err := os.Stat(filepath.Dir(s.Socket)); s.Socket != "" && err == nil && !strings.Contains(strings.Join(s.Args, " "), "--socket") {
-		s.t.Errorf("the private folder of %s is left", s.Socket)
+		s.t.Errorf("the private folder of %s still exists", s.Socket)
 	}
 	return last.Ended.Served, last.Ended.Read
 }
 
-// runTool runs a program to its end, and returns its output.
+// runTool runs a program and returns its output.
 func runTool(t *testing.T, args ...string) string {
 	t.Helper()
 	program.Requires(t, args[0])
@@ -88,7 +88,7 @@ func runTool(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// copyNBD copies a disk with nbdcopy, and compares it with the disk of web01.
+// copyNBD copies a disk with nbdcopy and compares it with the disk of web01.
 func (r *rig) copyNBD(uri string, n int) {
 	r.t.Helper()
 	want, err := r.lab.Disk("web01", n)
@@ -96,7 +96,7 @@ func (r *rig) copyNBD(uri string, n int) {
 	program.SameDisk(r.t, r.nbdcopy(uri), want)
 }
 
-// nbdcopy copies a disk to a file.
+// nbdcopy copies a disk to a new file and returns its path.
 func (r *rig) nbdcopy(uri string) string {
 	r.t.Helper()
 	file, err := os.CreateTemp(r.dir, "copy-*.raw")
@@ -108,11 +108,11 @@ func (r *rig) nbdcopy(uri string) string {
 
 func TestNBDServesDisks(t *testing.T) {
 	t.Parallel()
-	for _, way := range []string{"https", "nfc"} {
-		t.Run(way, func(t *testing.T) {
+	for _, transport := range []string{"https", "nfc"} {
+		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, small()).trusting()
-			s := r.serveNBD("--transport", way)
+			r := newRig(t, smallLab()).withFingerprint()
+			s := r.serveNBD("--transport", transport)
 			var list struct {
 				Exports []struct {
 					Name       string `json:"export-name"`
@@ -124,7 +124,7 @@ func TestNBDServesDisks(t *testing.T) {
 				}
 			}
 			must(t, json.Unmarshal([]byte(runTool(t, "nbdinfo", "--json", "--list", "nbd+unix:///?socket="+s.Socket)), &list))
-			if len(list.Exports) != 2 || s.Transport != way || s.Snapshot != "" {
+			if len(list.Exports) != 2 || s.Transport != transport || s.Snapshot != "" {
 				t.Fatalf("%s serves %+v", s.Transport, list.Exports)
 			}
 			for i, x := range list.Exports {
@@ -149,7 +149,7 @@ func TestNBDServesDisks(t *testing.T) {
 				t.Error(out)
 			}
 			if sent, read := s.stop(); sent < want.Allocated || read == 0 || read > 4*want.Allocated {
-				t.Errorf("%d bytes were sent and %d read, of a disk with %d", sent, read, want.Allocated)
+				t.Errorf("%d bytes were sent and %d read of a disk with %d allocated bytes", sent, read, want.Allocated)
 			}
 			for end := time.Now().Add(time.Minute); r.lab.Stats().NFC.SessionsOpen > 0; time.Sleep(10 * time.Millisecond) {
 				if time.Now().After(end) {
@@ -160,21 +160,21 @@ func TestNBDServesDisks(t *testing.T) {
 	}
 }
 
-// A running VM is served as it was at the start, although its guest writes.
+// decamp nbd serves the disks of a running VM as they were at its start, although the guest writes.
 func TestNBDOfARunningVM(t *testing.T) {
 	t.Parallel()
 	for _, locks := range []lab.LockMode{lab.LockActive, lab.LockAll} {
 		t.Run(string(locks), func(t *testing.T) {
 			t.Parallel()
-			cfg := writing()
+			cfg := writingLab()
 			cfg.Locks, cfg.VMs[0].Guest.Writes.Rate, cfg.VMs[0].Guest.Writes.AtStop = locks, 0, 0
-			r := newRig(t, cfg).trusting()
+			r := newRig(t, cfg).withFingerprint()
 			s := r.serveNBD()
-			if way := map[lab.LockMode]string{lab.LockActive: "https", lab.LockAll: "nfc"}[locks]; s.Transport != way {
-				t.Errorf("read over %s, want %s", s.Transport, way)
+			if transport := map[lab.LockMode]string{lab.LockActive: "https", lab.LockAll: "nfc"}[locks]; s.Transport != transport {
+				t.Errorf("read over %s, want %s", s.Transport, transport)
 			}
-			if vm := r.vm("web01"); vm.Snapshots != 1 || s.Snapshot == "" {
-				t.Errorf("%d snapshots; %q is served", vm.Snapshots, s.Snapshot)
+			if vm := r.sourceVM("web01"); vm.Snapshots != 1 || s.Snapshot == "" {
+				t.Errorf("got %d snapshots and serve snapshot %q, want one snapshot", vm.Snapshots, s.Snapshot)
 			}
 			live, err := r.lab.Disk("web01", 0)
 			must(t, err)
@@ -185,71 +185,71 @@ func TestNBDOfARunningVM(t *testing.T) {
 			must(t, err)
 			defer file.Close()
 			if program.FirstDifference(t, file, live.ReaderAt, live.Size) < 0 {
-				t.Fatal("the guest has written nothing")
+				t.Fatal("the guest wrote nothing")
 			}
 			program.SameDisk(t, r.nbdcopy(s.URI), lab.DiskContent{ReaderAt: file, Size: live.Size})
 			s.stop()
-			r.asFound(inventory.PoweredOn)
-			r.clear()
+			r.checkRestored(inventory.PoweredOn)
+			r.checkNoLeftovers()
 		})
 	}
 }
 
-// A snapshot whose decamp was killed is removed by decamp clean, and by the next decamp nbd. That of a decamp that
-// serves stays.
+// decamp clean and the next decamp nbd remove the snapshot of a killed decamp nbd. They keep the snapshot of a running
+// one.
 func TestKilledNBDLeavesNoSnapshot(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, writing()).trusting()
+	r := newRig(t, writingLab()).withFingerprint()
 	killed := r.serveNBD("--transport", "nfc", "--socket", r.dir)
 	must(t, killed.Process.Kill())
 	_ = killed.Wait()
-	r.run("runs").ends(0).says("Changes on hosts that are not reverted", "snapshot \"decamp nbd web01 ")
-	s := r.serveNBD("--transport", "nfc", "--socket", r.dir) // it replaces the old socket
-	if n := r.vm("web01").Snapshots; n != 1 {
+	r.run("runs").wantExit(0).wantOutput("Changes on hosts that are not reverted", "snapshot \"decamp nbd web01 ")
+	s := r.serveNBD("--transport", "nfc", "--socket", r.dir) // replaces the old socket
+	if n := r.sourceVM("web01").Snapshots; n != 1 {
 		t.Errorf("%d snapshots: %s", n, s.stderr.String())
 	}
-	r.clear() // none is left, and the one in use is not on the list
-	r.source("clean", r.url()).ends(0).says("has no recorded changes")
-	if r.vm("web01").Snapshots != 1 {
-		t.Error("the snapshot that is served was removed")
+	r.checkNoLeftovers() // the snapshot in use is not a leftover
+	r.runOnSource("clean", r.url()).wantExit(0).wantOutput("has no recorded changes")
+	if r.sourceVM("web01").Snapshots != 1 {
+		t.Error("decamp clean removed the snapshot in use")
 	}
 	r.nbdcopy(s.URI)
 	must(t, s.Process.Kill())
 	_ = s.Wait()
-	r.source("clean", r.url()).ends(0).says("Reverted on host", "snapshot \"decamp nbd web01 ")
-	r.asFound(inventory.PoweredOn)
+	r.runOnSource("clean", r.url()).wantExit(0).wantOutput("Reverted on host", "snapshot \"decamp nbd web01 ")
+	r.checkRestored(inventory.PoweredOn)
 }
 
 func TestNBDOfASnapshot(t *testing.T) {
 	t.Parallel()
-	cfg := small()
+	cfg := smallLab()
 	cfg.VMs[0].Snapshots = []string{"base", "twice", "twice"}
-	r := newRig(t, cfg).trusting()
+	r := newRig(t, cfg).withFingerprint()
 	s := r.serveNBD("--snapshot", "base")
 	r.copyNBD(s.URI, 0)
 	s.stop()
-	r.source("nbd", r.url(), "web01", "--snapshot", "bas").ends(3).says("near: base", "base > twice (snapshot-")
-	got := r.source("nbd", r.url(), "web01", "--snapshot", "twice").ends(6).says("2 snapshots with the name \"twice\"", "base > twice (snapshot-", "base > twice > twice (snapshot-")
+	r.runOnSource("nbd", r.url(), "web01", "--snapshot", "bas").wantExit(3).wantOutput("near: base", "base > twice (snapshot-")
+	got := r.runOnSource("nbd", r.url(), "web01", "--snapshot", "twice").wantExit(6).wantOutput("2 snapshots with the name \"twice\"", "base > twice (snapshot-", "base > twice > twice (snapshot-")
 	_, ref, _ := strings.Cut(got.stderr, "--snapshot ")
 	s = r.serveNBD("--snapshot", strings.TrimSpace(ref))
 	if s.Snapshot != strings.TrimSpace(ref) {
-		t.Errorf("%s is served, want %s", s.Snapshot, ref)
+		t.Errorf("decamp nbd serves %s, want %s", s.Snapshot, ref)
 	}
 	s.stop()
-	current := r.serveNBD() // the delta, which only NFC reads
+	current := r.serveNBD() // a delta disk, which only NFC can read
 	r.copyNBD(current.URI, 0)
 	if current.Transport != "nfc" {
 		t.Errorf("read over %s", current.Transport)
 	}
 	current.stop()
-	if n := r.vm("web01").Snapshots; n != 3 {
-		t.Errorf("%d snapshots are left of 3", n)
+	if n := r.sourceVM("web01").Snapshots; n != 3 {
+		t.Errorf("got %d snapshots, want 3", n)
 	}
 }
 
 func TestNBDRunsACommand(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, small()).trusting()
+	r := newRig(t, smallLab()).withFingerprint()
 	for _, name := range childenvtest.Secrets {
 		if name != "LD_PRELOAD" {
 			r.env = append(r.env, name+"=/nowhere")
@@ -259,34 +259,34 @@ func TestNBDRunsACommand(t *testing.T) {
 		return r.run(slices.Concat([]string{"nbd", r.url(), "web01"}, r.extra, []string{"--"}, words)...)
 	}
 	copied := filepath.Join(r.dir, "copied.raw")
-	got := nbd(`echo copying; nbdcopy "$NBD_URI_2001" `+copied+` && env`).ends(0).says("Sent ", " to clients")
+	got := nbd(`echo copying; nbdcopy "$NBD_URI_2001" `+copied+` && env`).wantExit(0).wantOutput("Sent ", " to clients")
 	want, err := r.lab.Disk("web01", 1)
 	must(t, err)
 	program.SameDisk(t, copied, want)
 	if !strings.HasPrefix(got.stdout, "copying\n") || strings.Contains(got.stdout, "served") {
-		t.Errorf("the standard output is not that of the command alone: %s", got.stdout)
+		t.Errorf("the standard output contains more than that of the command: %s", got.stdout)
 	}
 	for _, name := range []string{"NBD_URI=nbd+unix:///disk-2000?socket=", "NBD_URI_2000=", "NBD_URI_2001=", "PATH="} {
 		if !strings.Contains("\n"+got.stdout, "\n"+name) {
-			t.Errorf("the command lacks %s: %s", name, got.stdout)
+			t.Errorf("the environment of the command does not contain %s: %s", name, got.stdout)
 		}
 	}
 	for _, name := range append(childenvtest.Secrets, "DECAMP_PASSWORD_FILE") {
 		if strings.Contains(got.stdout, name+"=") {
-			t.Errorf("the command gets %s", name)
+			t.Errorf("the environment of the command contains %s", name)
 		}
 	}
-	if got := nbd("sh", "-c", `exit "$0"`, "7").ends(7); strings.Contains(got.stderr, "decamp:") {
-		t.Errorf("the end of the command is reported twice: %s", got.stderr)
+	if got := nbd("sh", "-c", `exit "$0"`, "7").wantExit(7); strings.Contains(got.stderr, "decamp:") {
+		t.Errorf("decamp reports the exit code, too: %s", got.stderr)
 	}
-	nbd("kill -KILL $$").ends(128 + 9)
-	nbd("/no/such/program", "x").ends(3).says("/no/such/program")
+	nbd("kill -KILL $$").wantExit(128 + 9)
+	nbd("/no/such/program", "x").wantExit(3).wantOutput("/no/such/program")
 }
 
-// SIGTERM goes to the command, which decides when decamp ends.
+// decamp nbd passes SIGTERM to its command and ends when the command ends.
 func TestNBDPassesSignals(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, small()).trusting()
+	r := newRig(t, smallLab()).withFingerprint()
 	s := r.serveNBD("--", `trap 'nbdinfo --size "$NBD_URI"; exit 9' TERM; echo ready; while :; do sleep 0.1; done`)
 	if line, err := s.lines.ReadString('\n'); err != nil || line != "ready\n" {
 		t.Fatalf("%q, %v", line, err)
@@ -301,7 +301,7 @@ func TestNBDPassesSignals(t *testing.T) {
 
 func TestNBDRefuses(t *testing.T) {
 	t.Parallel()
-	cfg := small()
+	cfg := smallLab()
 	cfg.Datastores = []lab.Datastore{{Name: "datastore1"}, {Name: "objects", Type: "vsan"}}
 	disk := func(change func(*lab.Disk)) []lab.Disk {
 		d := lab.Disk{Capacity: 4 << 20, Fill: 50, Seed: 9}
@@ -313,12 +313,12 @@ func TestNBDRefuses(t *testing.T) {
 		lab.VM{Name: "encrypted", KeyID: "key", Disks: disk(func(*lab.Disk) {})},
 		lab.VM{Name: "rdm", Disks: disk(func(d *lab.Disk) { d.RDM = "physicalMode" })},
 		lab.VM{Name: "objects", Disks: disk(func(d *lab.Disk) { d.Datastore = "objects" })})
-	r := newRig(t, cfg).trusting()
+	r := newRig(t, cfg).withFingerprint()
 	busy := r.serveNBD("--socket", r.dir)
 	for name, tc := range map[string]struct {
-		code int
-		says string
-		args []string // after the URL
+		code   int
+		output string
+		args   []string // after the URL
 	}{
 		"any address without TLS":      {2, "add --tls-cert FILE", []string{"web01", "--listen", ":10809"}},
 		"a public address without TLS": {2, "any machine that reaches this address", []string{"web01", "--listen", "192.0.2.1"}},
@@ -344,7 +344,7 @@ func TestNBDRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := *r
 			r.t = t
-			got := r.source(append([]string{"nbd", r.url()}, tc.args...)...).ends(tc.code).says(tc.says)
+			got := r.runOnSource(append([]string{"nbd", r.url()}, tc.args...)...).wantExit(tc.code).wantOutput(tc.output)
 			if !strings.Contains(got.stderr, "Remedy: ") && tc.code != 2 {
 				t.Errorf("no remedy: %s", got.stderr)
 			}
@@ -353,7 +353,7 @@ func TestNBDRefuses(t *testing.T) {
 	busy.stop()
 }
 
-// longFolder returns a folder whose path is too long for a socket.
+// longFolder creates a folder whose path is too long for a socket.
 func (r *rig) longFolder() string {
 	dir := filepath.Join(r.dir, strings.Repeat("long", 30))
 	must(r.t, os.MkdirAll(dir, 0o700))
@@ -365,7 +365,7 @@ func TestNBDWithoutPermission(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*lab.Config)
 		code   int
-		says   string
+		output string
 	}{
 		"snapshot":     {func(c *lab.Config) { c.Lacks = []string{"VirtualMachine.State.CreateSnapshot"} }, 4, "grant the user the privilege VirtualMachine.State.CreateSnapshot"},
 		"free licence": {func(c *lab.Config) { c.ReadOnlyLicence = true }, 4, "create a snapshot in the host's web client"},
@@ -376,18 +376,18 @@ func TestNBDWithoutPermission(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := writing()
+			cfg := writingLab()
 			tc.change(&cfg)
-			r := newRig(t, cfg).trusting()
-			r.source("nbd", r.url(), "web01").ends(tc.code).says(tc.says)
-			r.asFound(inventory.PoweredOn)
-			r.clear()
+			r := newRig(t, cfg).withFingerprint()
+			r.runOnSource("nbd", r.url(), "web01").wantExit(tc.code).wantOutput(tc.output)
+			r.checkRestored(inventory.PoweredOn)
+			r.checkNoLeftovers()
 		})
 	}
 }
 
-// TLS, with the certificates of docs/nbd.md. The server accepts no client without a certificate, if it has an
-// authority.
+// decamp nbd serves over TLS with the certificates of docs/nbd.md. With --tls-client-ca it refuses clients without a
+// certificate.
 func TestNBDOverTLS(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/nbd.md")
@@ -395,15 +395,15 @@ func TestNBDOverTLS(t *testing.T) {
 	_, commands, _ := strings.Cut(string(page), "### Certificates")
 	_, commands, _ = strings.Cut(commands, "```sh\n")
 	commands, _, _ = strings.Cut(commands, "```")
-	r := newRig(t, small()).trusting()
+	r := newRig(t, smallLab()).withFingerprint()
 	runTool(t, "sh", "-ec", "cd "+r.dir+"\n"+strings.ReplaceAll(commands, "mover.example.com", "localhost"))
-	strange := filepath.Join(t.TempDir(), "strange") // trusts the server, and has no certificate
+	strange := filepath.Join(t.TempDir(), "strange") // folder of a client without a certificate
 	must(t, os.Mkdir(strange, 0o700))
 	authority, err := os.ReadFile(filepath.Join(r.dir, "ca-cert.pem"))
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(strange, "ca-cert.pem"), authority, 0o600))
 	args := []string{"--listen", "127.0.0.1:0", "--tls-cert", r.dir + "/server-cert.pem", "--tls-key", r.dir + "/server-key.pem"}
-	uri := func(s *served, folder string) string {
+	uri := func(s *nbdServer, folder string) string {
 		return strings.Replace(s.URI, "127.0.0.1", "localhost", 1) + "?tls-certificates=" + folder
 	}
 	open := r.serveNBD(args...)
@@ -416,23 +416,23 @@ func TestNBDOverTLS(t *testing.T) {
 	r.copyNBD(uri(s, r.dir), 0)
 	for _, refused := range []string{uri(s, strange), strings.Replace(s.URI, "nbds", "nbd", 1)} {
 		if out, err := exec.CommandContext(t.Context(), "nbdinfo", refused).CombinedOutput(); err == nil {
-			t.Errorf("%s is served: %s", refused, out)
+			t.Errorf("the server accepts %s: %s", refused, out)
 		}
 	}
 	s.stop()
 }
 
-// The host restarts its agents while nbdcopy reads, and all sessions end: the copy is correct.
+// A copy with nbdcopy is correct although the host restarts its agents twice, which ends all sessions.
 func TestNBDSurvivesARestartOfTheHost(t *testing.T) {
 	t.Parallel()
-	for _, way := range []string{"https", "nfc"} {
-		t.Run(way, func(t *testing.T) {
+	for _, transport := range []string{"https", "nfc"} {
+		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, lab.Config{
 				Limits: lab.Limits{DatastoreRate: slowRate}, NFC: lab.NFC{HostRate: slowRate},
 				VMs: []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: 64 << 20, Fill: 100, Seed: 3}}}},
-			}).trusting()
-			s := r.serveNBD("--transport", way)
+			}).withFingerprint()
+			s := r.serveNBD("--transport", transport)
 			copied := make(chan struct{})
 			go func() {
 				defer close(copied)
@@ -456,55 +456,55 @@ func TestNBDSurvivesARestartOfTheHost(t *testing.T) {
 	}
 }
 
-// A client gets an error, and the log the reason: the VM is started while its disks are served, or the host does not
+// If a read fails, the client gets an error and the log contains the reason: the VM was started, or the host did not
 // answer within the time limit.
 func TestNBDReportsFailedReads(t *testing.T) {
 	t.Parallel()
-	for says, tc := range map[string]struct {
-		limit string // of a read
-		ruin  func(*rig)
+	for output, tc := range map[string]struct {
+		limit       string // time limit of a read
+		breakSource func(*rig)
 	}{
-		"it is locked; remedy: power the VM off": {"10m", func(r *rig) { must(r.t, r.session().PowerOn(r.t.Context(), r.vm("web01").Ref)) }},
+		"it is locked; remedy: power the VM off": {"10m", func(r *rig) { must(r.t, r.openSession().PowerOn(r.t.Context(), r.sourceVM("web01").Ref)) }},
 		"the host did not answer in time":        {"2s", func(r *rig) { must(r.t, r.lab.Stop()) }},
 	} {
-		t.Run(says, func(t *testing.T) {
+		t.Run(output, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, small()).trusting()
+			r := newRig(t, smallLab()).withFingerprint()
 			s := r.serveNBD("--transport", "https", "--read-timeout", tc.limit)
-			tc.ruin(r)
+			tc.breakSource(r)
 			out, err := exec.CommandContext(t.Context(), "nbdcopy", s.URI, "null:").CombinedOutput()
 			if err == nil {
 				t.Errorf("nbdcopy succeeds: %s", out)
 			}
-			_ = r.lab.Resume() // it may not be stopped
+			_ = r.lab.Resume() // fails if the lab was not stopped
 			s.stop()
-			if !strings.Contains(s.stderr.String(), "read failed") || !strings.Contains(s.stderr.String(), says) {
-				t.Errorf("the log lacks %q: %s", says, s.stderr.String())
+			if !strings.Contains(s.stderr.String(), "read failed") || !strings.Contains(s.stderr.String(), output) {
+				t.Errorf("the log does not contain %q: %s", output, s.stderr.String())
 			}
 		})
 	}
 }
 
-// A snapshot that the host does not remove stays on record, and the error names the next command.
-func TestNBDSnapshotThatIsNotRemoved(t *testing.T) {
+// A snapshot that the host does not remove stays recorded, and the error contains the command that removes it.
+func TestNBDReportsRemainingSnapshot(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, writing()).trusting()
+	r := newRig(t, writingLab()).withFingerprint()
 	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultSnapshotRemove, Count: 1})
 	must(t, err)
-	got := r.run(slices.Concat([]string{"nbd", r.url(), "web01"}, r.extra, []string{"--", "exit 5"})...).ends(5).says("still has snapshot \"decamp nbd web01 ", "decamp clean")
+	got := r.run(slices.Concat([]string{"nbd", r.url(), "web01"}, r.extra, []string{"--", "exit 5"})...).wantExit(5).wantOutput("still has snapshot \"decamp nbd web01 ", "decamp clean")
 	if !strings.Contains(got.stderr, "the command ended with exit code 5") {
 		t.Errorf("the exit code is not explained: %s", got.stderr)
 	}
-	r.run("runs").ends(0).says("snapshot \"decamp nbd web01 ")
-	r.source("clean", r.url()).ends(0).says("Reverted on host")
-	r.asFound(inventory.PoweredOn)
+	r.run("runs").wantExit(0).wantOutput("snapshot \"decamp nbd web01 ")
+	r.runOnSource("clean", r.url()).wantExit(0).wantOutput("Reverted on host")
+	r.checkRestored(inventory.PoweredOn)
 }
 
-// A VM boots from its disk on the host. QEMU writes to a temporary file.
+// A VM boots from its disk on the host. The writes of QEMU go to a temporary file.
 func TestBootsOverNBD(t *testing.T) {
 	t.Parallel()
 	program.Requires(t, "qemu-system-x86_64")
-	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{File: tinyguest.BootSector(t, 0)}}}}}).trusting()
+	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{File: tinyguest.BootSector(t, 0)}}}}}).withFingerprint()
 	s := r.serveNBD()
 	qemu := exec.CommandContext(t.Context(), "qemu-system-x86_64", "-machine", "pc,accel=tcg", "-m", "64", "-nodefaults", "-display", "none", "-serial", "stdio",
 		"-snapshot", "-device", "pvscsi", "-device", "scsi-hd,drive=disk", "-drive", "if=none,id=disk,format=raw,file="+s.URI)
@@ -513,10 +513,10 @@ func TestBootsOverNBD(t *testing.T) {
 	must(t, err)
 	must(t, qemu.Start())
 	lines := bufio.NewScanner(serial)
-	for lines.Scan() && !strings.Contains(lines.Text(), up+" n=1") { // it has written on its disk
+	for lines.Scan() && !strings.Contains(lines.Text(), bootMarker+" n=1") { // the guest has written to its disk
 	}
 	must(t, qemu.Process.Kill())
-	if _ = qemu.Wait(); !strings.Contains(lines.Text(), up) {
+	if _ = qemu.Wait(); !strings.Contains(lines.Text(), bootMarker) {
 		t.Errorf("the guest does not boot: %s, %v", lines.Text(), lines.Err())
 	}
 	s.stop()

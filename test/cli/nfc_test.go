@@ -17,11 +17,11 @@ func TestMigrateByNFC(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, small()).trusting()
-			r.migrate("web01", append(args, "--transport", "nfc")...).ends(0).says("is migrated and published")
-			folder := filepath.Join(r.vms(), "web01")
-			r.matchesSource(folder, name)
-			r.run("verify", folder).ends(0).says("is identical with the copied data")
+			r := newRig(t, smallLab()).withFingerprint()
+			r.migrate("web01", append(args, "--transport", "nfc")...).wantExit(0).wantOutput("is migrated and published")
+			folder := filepath.Join(r.vmsDir(), "web01")
+			r.compareImages(folder, name)
+			r.run("verify", folder).wantExit(0).wantOutput("is identical with the copied data")
 			if stats := r.lab.Stats().NFC; stats.ReadBytes == 0 || stats.SessionsOpen > 0 {
 				t.Errorf("%+v", stats)
 			}
@@ -29,7 +29,7 @@ func TestMigrateByNFC(t *testing.T) {
 	}
 }
 
-// decamp prints the host's network for the disks, if it is found by its tag or selected.
+// decamp prints the network of the host for the disks if it finds the network by its tag or the user selects it.
 func TestNFCNetworkIsShown(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
@@ -39,30 +39,30 @@ func TestNFCNetworkIsShown(t *testing.T) {
 		if !lane.Slow && args != nil {
 			continue // TestWarmVMotionWithAChosenNetwork selects one
 		}
-		cfg := small()
+		cfg := smallLab()
 		cfg.NFC.Network = "127.0.0.2"
-		r := newRig(t, cfg).trusting()
-		r.migrate("web01", append(args, "--transport", "nfc")...).ends(0).says("Disks are read over NFC from 127.0.0.2:").says(want)
+		r := newRig(t, cfg).withFingerprint()
+		r.migrate("web01", append(args, "--transport", "nfc")...).wantExit(0).wantOutput("Disks are read over NFC from 127.0.0.2:").wantOutput(want)
 	}
 }
 
-// Killed in the middle, the same command goes on: what is safe is not read again.
+// After decamp is killed during a copy by NFC, the same command continues and does not read the verified data again.
 func TestKilledNFCMigrationContinues(t *testing.T) {
 	t.Parallel()
 	const size = slowBytes
 	r := newRig(t, lab.Config{
 		NFC: lab.NFC{HostRate: slowRate},
 		VMs: []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: size, Fill: 100, Seed: 3}}}},
-	}).trusting()
+	}).withFingerprint()
 	args := []string{"--transport", "nfc", "--spot", "0"} // a sample that is read again would be counted
-	u := r.begin("web01", args...)
-	u.untilSafe(r, r.vms())
-	u.end(syscall.SIGKILL)
+	u := r.startMigration("web01", args...)
+	u.untilManifestsGrow(r, r.vmsDir())
+	u.endWith(syscall.SIGKILL)
 	must(t, r.lab.SetNFC(lab.NFC{}))
 	r.lab.ResetStats()
 	const safe = 5 // percent
-	r.restarted(safe, args...)
+	r.checkContinues(safe, args...)
 	if again := r.lab.Stats().NFC.ReadBytes; again == 0 || again > size*(100-safe)/100 {
-		t.Errorf("%d MiB were read by the second run", again>>20)
+		t.Errorf("the second run read %d MiB, want at most %d", again>>20, size*(100-safe)/100>>20)
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// flippedAt is a byte of the first MiB of a disk, which is read again by default. Probes read only the
+// flippedAt is the offset of a byte in the first MiB of a disk, which decamp reads again by default. Probes read only the
 // sector before it.
 const flippedAt = 700
 
-// oneFullDisk is a lab with one VM, whose disk is full and too large to be read again as a whole.
+// oneFullDisk returns a lab with one VM. Its disk is full and too large to be read again completely.
 func oneFullDisk() lab.Config {
 	return lab.Config{VMs: []lab.VM{{
 		Name: "web01", ChangeTracking: true, NICs: []lab.NIC{{}},
@@ -25,7 +25,7 @@ func oneFullDisk() lab.Config {
 	}}}
 }
 
-// rereadOf returns the entry of the only disk in vm.json.
+// rereadOf returns the entry in vm.json about the second reading of the only disk.
 func (r *rig) rereadOf(folder string) (reread struct {
 	Chunks, Of, Random int64
 	By, Seed, NotRead  string
@@ -47,9 +47,9 @@ func (r *rig) rereadOf(folder string) (reread struct {
 	return reread
 }
 
-// A bit that is wrong before it reaches decamp, and right when it is read again, is found by default.
-// The VM is not published; the same command copies the disk again.
-func TestWrongBytesFromTheSourceAreFoundBySpot(t *testing.T) {
+// By default decamp finds a bit that is wrong in the first reading and correct in the second one. It does not publish the
+// VM. The same command copies the disk again.
+func TestSpotFindsWrongSourceData(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]struct {
 		fault lab.FaultKind
@@ -65,7 +65,7 @@ func TestWrongBytesFromTheSourceAreFoundBySpot(t *testing.T) {
 		"warm nfc":   {fault: lab.FaultNFCFlip, warm: true, by: "nfc", args: []string{"--transport", "nfc"}},
 	} {
 		if !lane.Slow && name != "https" && name != "warm nfc" {
-			continue // once cold, once warm
+			continue // one cold and one warm migration
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,40 +80,39 @@ func TestWrongBytesFromTheSourceAreFoundBySpot(t *testing.T) {
 				cfg.Locks, cfg.VMs[0].PoweredOn = lab.LockActive, true
 				args = append(args, "--warm", "--interval", "300ms", "--downtime-budget", "1h")
 			}
-			r := newRig(t, cfg).trusting()
+			r := newRig(t, cfg).withFingerprint()
 			_, err := r.lab.Faults().Add(lab.Fault{Kind: v.fault, Path: v.path, At: flippedAt, Count: 1})
 			must(t, err)
-			r.migrate("web01", args...).ends(8).says("disk 2000 at 0:", "differs from the copied data", "nothing was published", "--source-hash")
+			r.migrate("web01", args...).wantExit(8).wantOutput("disk 2000 at 0:", "differs from the copied data", "nothing was published", "--source-hash")
 			if len(r.lab.Faults().List()) > 0 {
 				t.Fatal("the bit was not flipped")
 			}
-			if left, _ := filepath.Glob(filepath.Join(r.vms(), "web01")); len(left) > 0 {
+			if left, _ := filepath.Glob(filepath.Join(r.vmsDir(), "web01")); len(left) > 0 {
 				t.Fatal("the VM is published")
 			}
-			if chosen := r.journaled(journal.SourceReread, "verify"); len(chosen) != 1 || len(chosen[0].Reread.Seed) != 64 || chosen[0].Reread.By != v.by {
-				t.Errorf("journaled %+v", chosen)
+			if chosen := r.journaledEvents(journal.SourceReread, "verify"); len(chosen) != 1 || len(chosen[0].Reread.Seed) != 64 || chosen[0].Reread.By != v.by {
+				t.Errorf("events %+v", chosen)
 			}
-			r.migrate("web01", args...).ends(0).says("CHECKED\ndisk 2000: image = data read from the source (all); source re-read: ", " of 96 chunks equal", "--source-hash")
-			r.sameAsSource(r.image(0), "web01", 0)
-			if got := r.rereadOf(filepath.Join(r.vms(), "web01")); got.Chunks < 66 || got.Chunks > 95 || got.Of != 96 || got.Random != 64 || got.By != v.by || got.NotRead != "" {
+			r.migrate("web01", args...).wantExit(0).wantOutput("CHECKED\ndisk 2000: image = data read from the source (all); source re-read: ", " of 96 chunks equal", "--source-hash")
+			r.compareImage(r.imagePath(0), "web01", 0)
+			if got := r.rereadOf(filepath.Join(r.vmsDir(), "web01")); got.Chunks < 66 || got.Chunks > 95 || got.Of != 96 || got.Random != 64 || got.By != v.by || got.NotRead != "" {
 				t.Errorf("vm.json: %+v", got)
 			}
 		})
 	}
 }
 
-// With --spot 0 nothing is read a second time. The result reports that, and the bit is not found: the other
-// test finds it by the second reading.
-func TestSpotZeroReadsNothingAgain(t *testing.T) {
+// With --spot 0 decamp reads nothing a second time, so it does not find the wrong bit. The result reports that.
+func TestSpotZeroSkipsReread(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, oneFullDisk()).trusting()
+	r := newRig(t, oneFullDisk()).withFingerprint()
 	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultReadFlip, Path: "-flat.vmdk", At: flippedAt, Count: 1})
 	must(t, err)
-	res := r.migrate("web01", "--spot", "0").ends(0).says("source re-read: none: turned off by the user", "--source-hash")
+	res := r.migrate("web01", "--spot", "0").wantExit(0).wantOutput("source re-read: none: turned off by the user", "--source-hash")
 	if strings.Contains(res.stdout, "proven") {
-		t.Errorf("it claims a proof: %s", res.stdout)
+		t.Errorf("the output contains \"proven\": %s", res.stdout)
 	}
-	if got := r.rereadOf(filepath.Join(r.vms(), "web01")); got.Chunks != 0 || got.NotRead == "" {
+	if got := r.rereadOf(filepath.Join(r.vmsDir(), "web01")); got.Chunks != 0 || got.NotRead == "" {
 		t.Errorf("vm.json: %+v", got)
 	}
 	if len(r.lab.Faults().List()) > 0 {
@@ -124,19 +123,19 @@ func TestSpotZeroReadsNothingAgain(t *testing.T) {
 			Verified []struct{ Reread struct{ NotRead string } }
 		}
 	}
-	r.migrate("web01", "--json").ends(0).last(&out)
+	r.migrate("web01", "--json").wantExit(0).decodeLast(&out)
 	if v := out.Facts.Verified; len(v) != 1 || v[0].Reread.NotRead == "" {
 		t.Errorf("as JSON: %+v", v)
 	}
 }
 
-// A plan reads a sample again, too, and fails the VM.
-func TestWrongBytesFromTheSourceFailAPlan(t *testing.T) {
+// A plan also reads a sample again and reports the VM as failed.
+func TestWrongSourceDataFailsPlan(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, oneFullDisk()).trusting()
+	r := newRig(t, oneFullDisk()).withFingerprint()
 	file := func(more string) string {
-		return r.write("plan.yaml", "version: 1\nname: wave\nsource:\n  url: "+r.url()+"\n  fingerprint: \""+r.lab.Fingerprint()+"\"\n  credentials: {file: password}\n"+
-			"defaults: {to: [\"dir:"+r.vms()+"\"]"+more+"}\nvms:\n  - vm: web01\n")
+		return r.writeFile("plan.yaml", "version: 1\nname: wave\nsource:\n  url: "+r.url()+"\n  fingerprint: \""+r.lab.Fingerprint()+"\"\n  credentials: {file: password}\n"+
+			"defaults: {to: [\"dir:"+r.vmsDir()+"\"]"+more+"}\nvms:\n  - vm: web01\n")
 	}
 	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultReadFlip, Path: "-flat.vmdk", At: flippedAt, Count: 1})
 	must(t, err)
@@ -144,13 +143,13 @@ func TestWrongBytesFromTheSourceFailAPlan(t *testing.T) {
 	if res.code == 0 || !strings.Contains(res.stdout+res.stderr, "differs from the copied data") {
 		t.Fatalf("exit code %d\n%s%s", res.code, res.stdout, res.stderr)
 	}
-	if left, _ := filepath.Glob(filepath.Join(r.vms(), "web01")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(r.vmsDir(), "web01")); len(left) > 0 {
 		t.Fatal("the VM is published")
 	}
 	r.run("retry", "wave")
-	r.run("plan", "run", file("")).ends(0)
-	r.sameAsSource(r.image(0), "web01", 0)
-	if got := r.rereadOf(filepath.Join(r.vms(), "web01")); got.Chunks < 66 || got.By != "https" {
+	r.run("plan", "run", file("")).wantExit(0)
+	r.compareImage(r.imagePath(0), "web01", 0)
+	if got := r.rereadOf(filepath.Join(r.vmsDir(), "web01")); got.Chunks < 66 || got.By != "https" {
 		t.Errorf("vm.json: %+v", got)
 	}
 }

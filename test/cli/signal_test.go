@@ -15,8 +15,8 @@ import (
 	"github.com/decamp/decamp/test/program"
 )
 
-// serve starts decamp serve, under a wrapper such as nohup, and returns it with its address.
-func serve(t *testing.T, state string, wrapper ...string) (*exec.Cmd, string) {
+// startServer starts decamp serve, with a wrapper such as nohup. It returns the process and its address.
+func startServer(t *testing.T, state string, wrapper ...string) (*exec.Cmd, string) {
 	t.Helper()
 	argv := append(wrapper, binary, "serve", "--listen", "127.0.0.1:0", "--state", state, "--json")
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
@@ -29,14 +29,13 @@ func serve(t *testing.T, state string, wrapper ...string) (*exec.Cmd, string) {
 	return cmd, line.Serving
 }
 
-// After the first signal the server waits some seconds for the rest of a request.
-// The second signal ends it at once.
+// After the first signal the server waits some seconds for the rest of a request. The second signal ends it immediately.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	token, err := exec.CommandContext(t.Context(), binary, "token", "add", "admin", "--role", "admin", "--state", state).Output()
 	must(t, err)
-	cmd, addr := serve(t, state)
+	cmd, addr := startServer(t, state)
 	silent, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
 	must(t, err)
 	defer silent.Close()
@@ -56,8 +55,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 				t.Errorf("ended with %v, want by the signal", cmd.ProcessState)
 			}
 			return
-		case <-time.After(20 * time.Millisecond): // a flood of signals can overflow the stack they are handled on
-			_ = cmd.Process.Signal(syscall.SIGINT) // it may have ended meanwhile
+		case <-time.After(20 * time.Millisecond): // signals without a pause can overflow the signal stack
+			_ = cmd.Process.Signal(syscall.SIGINT) // fails if the process has ended
 		}
 	}
 }
@@ -66,8 +65,8 @@ func TestNohupIsRespected(t *testing.T) {
 	t.Parallel()
 	program.Requires(t, "nohup")
 	for wrapper, want := range map[string]bool{"env": false, "nohup": true} {
-		cmd, _ := serve(t, t.TempDir(), wrapper)
-		if got := ignores(t, cmd.Process.Pid, syscall.SIGHUP); got != want {
+		cmd, _ := startServer(t, t.TempDir(), wrapper)
+		if got := ignoresSignal(t, cmd.Process.Pid, syscall.SIGHUP); got != want {
 			t.Errorf("under %s: SIGHUP ignored %v, want %v", wrapper, got, want)
 		}
 		must(t, cmd.Process.Signal(syscall.SIGTERM))
@@ -75,8 +74,8 @@ func TestNohupIsRespected(t *testing.T) {
 	}
 }
 
-// ignores looks into a process's mask of ignored signals.
-func ignores(t *testing.T, pid int, s syscall.Signal) bool {
+// ignoresSignal reports whether a process ignores a signal.
+func ignoresSignal(t *testing.T, pid int, s syscall.Signal) bool {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	must(t, err)

@@ -9,11 +9,11 @@ import (
 	"github.com/decamp/decamp/internal/lab/loopback"
 )
 
-// The hash that the host computes matches the copy of every transport.
-func TestSourceHashProvesTheCopy(t *testing.T) {
+// With --source-hash, the hash that the host computes matches the hash of the copy.
+func TestSourceHashMatchesCopy(t *testing.T) {
 	t.Parallel()
-	for _, has := range []bool{true, false} { // by sha256sum, and by openssl
-		cfg := free(small())
+	for _, has := range []bool{true, false} { // the host has sha256sum, or only openssl
+		cfg := freeLicence(smallLab())
 		cfg.SSH.SHA256Sum = has
 		r := newSSHRig(t, cfg)
 		var out struct {
@@ -24,7 +24,7 @@ func TestSourceHashProvesTheCopy(t *testing.T) {
 				}
 			}
 		}
-		r.land("--source-hash", "--json").ends(0).last(&out)
+		r.migrateByLanding("--source-hash", "--json").wantExit(0).decodeLast(&out)
 		if len(out.Facts.Verified) != 2 {
 			t.Fatalf("%+v", out)
 		}
@@ -36,24 +36,23 @@ func TestSourceHashProvesTheCopy(t *testing.T) {
 	}
 }
 
-// A bit that flips where TLS does not see it is found by the host's hash, and by nothing
-// that was published.
-func TestSourceHashFindsWhatCameInWrong(t *testing.T) {
+// --source-hash finds a bit that flips outside of TLS. The VM is not published.
+func TestSourceHashFindsWrongData(t *testing.T) {
 	t.Parallel()
-	cfg := small()
+	cfg := smallLab()
 	cfg.SSH.Enabled, cfg.SSH.Addr = true, loopback.Reserve(t)
 	cfg.Faults = []lab.Fault{{Kind: lab.FaultFlip, At: 5000, Path: "-flat.vmdk"}}
-	r := newRig(t, cfg).trusting()
+	r := newRig(t, cfg).withFingerprint()
 	_, port, err := net.SplitHostPort(cfg.SSH.Addr)
 	must(t, err)
-	r.migrate("web01", "--source-hash", "--spot", "0", "--ssh-port", port).ends(8).says("the image differs from the source", "nothing was published")
-	if _, err := os.Stat(r.vms() + "/web01"); err == nil {
-		t.Error("it was published")
+	r.migrate("web01", "--source-hash", "--spot", "0", "--ssh-port", port).wantExit(8).wantOutput("the image differs from the source", "nothing was published")
+	if _, err := os.Stat(r.vmsDir() + "/web01"); err == nil {
+		t.Error("the VM is published")
 	}
 }
 
 func TestSourceHashNeedsSSH(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, small()).trusting()
-	r.migrate("web01", "--source-hash").ends(4).says("SSH is required", "--enable-ssh")
+	r := newRig(t, smallLab()).withFingerprint()
+	r.migrate("web01", "--source-hash").wantExit(4).wantOutput("SSH is required", "--enable-ssh")
 }

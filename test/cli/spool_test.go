@@ -21,8 +21,8 @@ func newSpool() *spool {
 	return s
 }
 
-// fill copies from until its end.
-func (s *spool) fill(from io.Reader) {
+// copyFrom copies the output of a process to the spool until its end.
+func (s *spool) copyFrom(from io.Reader) {
 	_, err := io.Copy(s, from)
 	if err == nil {
 		err = io.EOF

@@ -14,9 +14,9 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// inscribed is a vCenter whose VM has notes, tags and custom attributes, among tags that others have.
-func inscribed() lab.Config {
-	cfg := small()
+// annotatedLab returns a vCenter whose VM has notes, tags and custom attributes. The vCenter also has unused tags.
+func annotatedLab() lab.Config {
+	cfg := smallLab()
 	cfg.VCenter = true
 	vm := &cfg.VMs[0]
 	vm.Annotation = "bill to: <R&D>\nsecond line"
@@ -26,20 +26,20 @@ func inscribed() lab.Config {
 	return cfg
 }
 
-// What people wrote on a VM is listed, is in the record to the letter, and in libvirt's domain.
-func TestTagsComeAlong(t *testing.T) {
+// The notes, tags and custom attributes of a VM are listed by decamp ls, and are copied to vm.json and the libvirt domain.
+func TestTagsAreCopied(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, inscribed()).trusting().atVCenter()
-	r.source("ls", r.url(), "web01").ends(0).says("Env/Prod, app/db & web, app/日本", "Owner: anna", "Cost centre: <4711>", "bill to: <R&D>; second line")
-	r.migrate("web01", "--dry-run").ends(0).says("tags      Env/Prod, app/db & web, app/日本", "attr      Owner: anna")
-	r.migrate("web01").ends(0)
+	r := newRig(t, annotatedLab()).withFingerprint().atVCenter()
+	r.runOnSource("ls", r.url(), "web01").wantExit(0).wantOutput("Env/Prod, app/db & web, app/日本", "Owner: anna", "Cost centre: <4711>", "bill to: <R&D>; second line")
+	r.migrate("web01", "--dry-run").wantExit(0).wantOutput("tags      Env/Prod, app/db & web, app/日本", "attr      Owner: anna")
+	r.migrate("web01").wantExit(0)
 	if n := r.lab.TagSessions(); n != 0 {
-		t.Errorf("%d sessions are left", n)
+		t.Errorf("%d sessions are open, want 0", n)
 	}
 	tags := []inventory.Tag{{Category: "Env", Name: "Prod"}, {Category: "app", Name: "db & web"}, {Category: "app", Name: "日本"}}
 	attributes := map[string]string{"Owner": "anna", "Cost centre": "<4711>"}
 	var record struct{ Source inventory.VM }
-	text, err := os.ReadFile(filepath.Join(r.vms(), "web01", "vm.json"))
+	text, err := os.ReadFile(filepath.Join(r.vmsDir(), "web01", "vm.json"))
 	must(t, err)
 	must(t, json.Unmarshal(text, &record))
 	if got := record.Source; !slices.Equal(got.Tags, tags) || !maps.Equal(got.Attributes, attributes) || got.Annotation != "bill to: <R&D>\nsecond line" {
@@ -55,7 +55,7 @@ func TestTagsComeAlong(t *testing.T) {
 			Value string `xml:",chardata"`
 		} `xml:"metadata>source>attribute"`
 	}
-	text, err = os.ReadFile(filepath.Join(r.vms(), "web01", "domain.xml"))
+	text, err = os.ReadFile(filepath.Join(r.vmsDir(), "web01", "domain.xml"))
 	must(t, err)
 	must(t, xml.Unmarshal(text, &domain))
 	for i, want := range tags {
@@ -70,19 +70,19 @@ func TestTagsComeAlong(t *testing.T) {
 	}
 }
 
-// If tags cannot be read, the VM is migrated without them, and its record contains the reason.
-func TestTagsThatCannotBeReadStayBehind(t *testing.T) {
+// If decamp cannot read the tags, it migrates the VM without them, and vm.json contains the reason.
+func TestUnreadableTagsAreNotMigrated(t *testing.T) {
 	t.Parallel()
-	cfg := inscribed()
+	cfg := annotatedLab()
 	cfg.Faults = []lab.Fault{{Kind: lab.FaultREST, Path: "/tagging/", Status: 403}}
-	r := newRig(t, cfg).trusting().atVCenter()
-	out := r.migrate("web01", "--json").ends(0)
-	text, err := os.ReadFile(filepath.Join(r.vms(), "web01", "vm.json"))
+	r := newRig(t, cfg).withFingerprint().atVCenter()
+	out := r.migrate("web01", "--json").wantExit(0)
+	text, err := os.ReadFile(filepath.Join(r.vmsDir(), "web01", "vm.json"))
 	must(t, err)
 	if !strings.Contains(string(text), "its tags cannot be read") || !strings.Contains(string(text), "anna") || strings.Contains(string(text), "db & web") {
 		t.Errorf("vm.json: %s\n%s", text, out.stdout)
 	}
 	if strings.Contains(string(text)+out.stdout+out.stderr, secret) {
-		t.Error("the password was told")
+		t.Error("the record or the output contains the password")
 	}
 }

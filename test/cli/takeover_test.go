@@ -11,24 +11,25 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// slowTwo is slow, with another disk.
-func slowTwo() lab.Config {
-	cfg := slow()
+// slowLabTwoDisks is slowLab with another disk.
+func slowLabTwoDisks() lab.Config {
+	cfg := slowLab()
 	cfg.VMs[0].Disks = append(cfg.VMs[0].Disks, lab.Disk{Capacity: 16<<20 + 512, Fill: 50, Seed: 9})
 	return cfg
 }
 
-// elsewhere is another machine: records of its own, the same target.
-func (r *rig) elsewhere() *rig {
+// onOtherMachine returns a rig that acts as another machine: it has a separate state directory and the same target.
+func (r *rig) onOtherMachine() *rig {
 	other := *r
 	other.records = "state-elsewhere"
 	return &other
 }
 
-// proven is how much of the disks the manifests of the VM that grows in a folder list.
-func (r *rig) proven(folder string) (safe, missing int64) {
+// verifiedBytes returns how many bytes of the disks are in the manifests of the partial VM in a folder, and how many are
+// missing.
+func (r *rig) verifiedBytes(folder string) (safe, missing int64) {
 	r.t.Helper()
-	for _, path := range r.manifestsIn(folder) {
+	for _, path := range r.manifestPaths(folder) {
 		log, err := manifest.Open(path)
 		must(r.t, err)
 		safe += (log.Chunks() - log.Missing()) * manifest.ChunkSize
@@ -36,31 +37,31 @@ func (r *rig) proven(folder string) (safe, missing int64) {
 		must(r.t, log.Close())
 	}
 	if safe == 0 {
-		r.t.Fatalf("nothing of %s was proven: the test is of no use", folder)
+		r.t.Fatalf("the manifests in %s contain no chunks, so the test checks nothing", folder)
 	}
 	return safe, missing
 }
 
-// untilSafe waits until more than sampled was copied, and something of it was made safe, in each of the folders: a
-// manifest has grown, as it does every five seconds.
-func (u *under) untilSafe(r *rig, folders ...string) {
+// untilManifestsGrow waits until more than maxReread is copied and a manifest in each of the folders has grown, which
+// happens every five seconds.
+func (u *migration) untilManifestsGrow(r *rig, folders ...string) {
 	u.t.Helper()
-	u.until(1)
+	u.untilCopied(1)
 	had := map[string]int64{}
 	for _, folder := range folders {
 		had[folder] = r.manifestBytes(folder)
 	}
-	r.amid(u, sampled+8<<20)
+	r.slowDownAt(u, maxReread+8<<20)
 	for _, folder := range folders {
 		for r.manifestBytes(folder) == had[folder] {
-			u.until(1)
+			u.untilCopied(1)
 		}
 	}
 }
 
 func (r *rig) manifestBytes(folder string) (n int64) {
 	r.t.Helper()
-	for _, path := range r.manifestsIn(folder) {
+	for _, path := range r.manifestPaths(folder) {
 		info, err := os.Stat(path)
 		must(r.t, err)
 		n += info.Size()
@@ -68,64 +69,64 @@ func (r *rig) manifestBytes(folder string) (n int64) {
 	return n
 }
 
-// manifestsIn are the manifests of the VM that grows in a folder.
-func (r *rig) manifestsIn(folder string) []string {
+// manifestPaths returns the manifests of the partial VM in a folder.
+func (r *rig) manifestPaths(folder string) []string {
 	r.t.Helper()
 	paths, err := filepath.Glob(filepath.Join(folder, "*.partial-*", "*.manifest"))
 	must(r.t, err)
 	return paths
 }
 
-// Exit codes: fault.Conflict's and fault.Transient's.
+// Exit codes of fault.Conflict and fault.Transient.
 const (
-	inTheWay = 6
-	passing  = 10
+	conflictCode  = 6
+	transientCode = 10
 )
 
-// sampled is more than a resumed copy of two disks looks at of its source a second time: 16
-// chunks of each, and what tests its map.
-const sampled = 2 * 18 << 20
+// maxReread is more than a resumed copy of two disks reads of its source again: 16 chunks of each, and the probes of the
+// map.
+const maxReread = 2 * 18 << 20
 
-// A stopped process keeps the lock of its images. Another one with separate records, as on another machine, reports the
-// owner. When the first is killed, the other continues and does not copy verified data again.
-func TestTakenOverWhenTheFirstIsDead(t *testing.T) {
+// A stopped process keeps the lock of its images. A process on another machine reports the owner. After the first process
+// is killed, the other one continues and does not copy verified data again.
+func TestRunIsTakenOverFromKilledProcess(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {
 		if !lane.Slow && format == "raw" {
-			continue // TestStoppedOneGoesOnWithItsImages has one
+			continue // TestStoppedProcessKeepsItsImages uses raw
 		}
-		r := newRig(t, slowTwo()).trusting()
-		u := r.begin("web01", "--format", format)
-		u.untilSafe(r, r.vms())
+		r := newRig(t, slowLabTwoDisks()).withFingerprint()
+		u := r.startMigration("web01", "--format", format)
+		u.untilManifestsGrow(r, r.vmsDir())
 		must(t, u.Process.Signal(syscall.SIGSTOP))
-		r.elsewhere().migrate("web01", "--format", format).ends(passing).says("another decamp process uses them: process ")
-		u.end(syscall.SIGKILL)
+		r.onOtherMachine().migrate("web01", "--format", format).wantExit(transientCode).wantOutput("another decamp process uses them: process ")
+		u.endWith(syscall.SIGKILL)
 
-		safe, missing := r.proven(r.vms())
+		safe, missing := r.verifiedBytes(r.vmsDir())
 		r.lab.SetLimits(lab.Limits{})
 		r.lab.ResetStats()
-		r.elsewhere().migrate("web01", "--format", format, "--spot", "0").ends(0)
-		if wire := r.diskBytes(); wire > missing+sampled {
-			t.Errorf("%s: %d bytes were copied, with %d proven and %d missing", format, wire, safe, missing)
+		r.onOtherMachine().migrate("web01", "--format", format, "--spot", "0").wantExit(0)
+		if wire := r.diskBytes(); wire > missing+maxReread {
+			t.Errorf("%s: %d bytes were copied, with %d verified and %d missing", format, wire, safe, missing)
 		}
-		r.matchesSource(filepath.Join(r.vms(), "web01"), format)
-		r.onlyPublished("web01")
+		r.compareImages(filepath.Join(r.vmsDir(), "web01"), format)
+		r.checkOnlyPublished("web01")
 	}
 }
 
-// One that is stopped and goes on was never without its images: it ends as if nothing had been.
-func TestStoppedOneGoesOnWithItsImages(t *testing.T) {
+// A process that is stopped and continued keeps its images and publishes the VM.
+func TestStoppedProcessKeepsItsImages(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, slowTwo()).trusting()
-	u := r.begin("web01")
-	r.amid(u, 20<<20)
+	r := newRig(t, slowLabTwoDisks()).withFingerprint()
+	u := r.startMigration("web01")
+	r.slowDownAt(u, 20<<20)
 	must(t, u.Process.Signal(syscall.SIGSTOP))
-	r.elsewhere().migrate("web01").ends(passing)
+	r.onOtherMachine().migrate("web01").wantExit(transientCode)
 	r.lab.SetLimits(lab.Limits{})
-	if status := u.end(syscall.SIGCONT); status.ExitStatus() != 0 {
-		t.Fatalf("it ended with %d: %s", status.ExitStatus(), u.screen.String())
+	if status := u.endWith(syscall.SIGCONT); status.ExitStatus() != 0 {
+		t.Fatalf("exit code %d: %s", status.ExitStatus(), u.stderr.String())
 	}
-	r.matchesSource(filepath.Join(r.vms(), "web01"), "raw")
-	r.elsewhere().migrate("web01").ends(inTheWay).says("already exists")
-	r.onlyPublished("web01")
+	r.compareImages(filepath.Join(r.vmsDir(), "web01"), "raw")
+	r.onOtherMachine().migrate("web01").wantExit(conflictCode).wantOutput("already exists")
+	r.checkOnlyPublished("web01")
 }

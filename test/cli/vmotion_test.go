@@ -9,45 +9,44 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// centre is writing at a vCenter of two hosts.
-func centre() lab.Config {
-	cfg := writing()
+// writingVCenter is writingLab as a vCenter with two hosts.
+func writingVCenter() lab.Config {
+	cfg := writingLab()
 	cfg.VCenter = true
 	return cfg
 }
 
-// atVCenter logs in to the lab as a vCenter.
+// atVCenter makes the rig log in to the lab as to a vCenter.
 func (r *rig) atVCenter() *rig {
 	r.login = "vcenter://administrator@vsphere.local@"
 	return r
 }
 
-// moves moves the VM to another host, as vMotion does. Sessions that go on are cut, too,
-// where they are not to survive it.
-func (r *rig) moves(survive bool) {
+// moveVM moves the VM to another host, as vMotion does. If survive is false, it also ends the NFC sessions.
+func (r *rig) moveVM(survive bool) {
 	r.t.Helper()
-	hosts, err := r.session().Hosts(r.t.Context())
+	hosts, err := r.openSession().Hosts(r.t.Context())
 	must(r.t, err)
-	on := r.vm("web01").Host
+	on := r.sourceVM("web01").Host
 	for _, h := range hosts {
 		if h.Ref != on {
 			must(r.t, r.lab.MoveVM("web01", h.Name))
 			break
 		}
 	}
-	if r.vm("web01").Host == on {
-		r.t.Fatal("it did not move")
+	if r.sourceVM("web01").Host == on {
+		r.t.Fatal("the VM did not move")
 	}
 	if !survive {
 		r.lab.DropNFC()
 	}
 }
 
-// A VM that moves to another host, between rounds, in the middle of one, and while it is cut
-// over, is moved all the same.
+// A warm migration succeeds although vMotion moves the VM to another host between rounds, during a round or during the
+// cutover.
 func TestWarmVMotion(t *testing.T) {
 	t.Parallel()
-	for i, way := range []string{"https", "nfc", "landing"} {
+	for i, transport := range []string{"https", "nfc", "landing"} {
 		for j, at := range []struct {
 			name string
 			moment
@@ -58,64 +57,63 @@ func TestWarmVMotion(t *testing.T) {
 			{"verify", moment{journal.StepStarted, "verify"}}, {"putting back", moment{journal.StepStarted, "restore"}},
 		} {
 			if !lane.Slow && ((i+j)%3 > 0 || at.name != "taking a snapshot" && at.name != "last round" && at.name != "putting back") {
-				continue // others once, with one of the transports
+				continue // each other moment once, with one of the transports
 			}
-			t.Run(way+", "+at.name, func(t *testing.T) {
+			t.Run(transport+", "+at.name, func(t *testing.T) {
 				t.Parallel()
-				cfg := centre()
-				args := ways(t, &cfg)[way]
-				r := newRig(t, cfg).trusting().atVCenter()
-				u := r.warm(append(args, "--cutover", "2026-01-01T00:00Z")...)
+				cfg := writingVCenter()
+				args := transportFlags(t, &cfg)[transport]
+				r := newRig(t, cfg).withFingerprint().atVCenter()
+				u := r.startWarm(append(args, "--cutover", "2026-01-01T00:00Z")...)
 				u.untilEvent(at.kind, at.step)
-				r.moves(at.name == "reading back")
-				u.succeeds()
-				r.moved()
+				r.moveVM(at.name == "reading back")
+				u.waitSuccess()
+				r.checkMoved()
 			})
 		}
 	}
 }
 
-// The interface that was chosen is the new host's once the VM is there: each host has an
-// address of its own for it.
+// After vMotion, decamp uses the address that the chosen interface has on the new host.
 func TestWarmVMotionWithAChosenNetwork(t *testing.T) {
 	t.Parallel()
-	cfg := centre()
+	cfg := writingVCenter()
 	cfg.NFC.Network = "127.0.0.2"
-	r := newRig(t, cfg).trusting().atVCenter()
-	u := r.warm("--transport", "nfc", "--network", "vmk2")
+	r := newRig(t, cfg).withFingerprint().atVCenter()
+	u := r.startWarm("--transport", "nfc", "--network", "vmk2")
 	for range 3 {
 		u.untilEvent(journal.StepStarted, "wait")
-		r.moves(false)
-		u.rounds(1)
+		r.moveVM(false)
+		u.waitRounds(1)
 	}
-	r.run("cutover", r.onlyRun()).ends(0)
-	u.succeeds()
-	r.moved()
+	r.run("cutover", r.onlyRun()).wantExit(0)
+	u.waitSuccess()
+	r.checkMoved()
 }
 
-// During vMotion a VM refuses snapshots and shutdowns. The run waits.
+// During vMotion a VM refuses snapshots and shutdowns. The run waits and tries again.
 func TestWarmVMIsBusy(t *testing.T) {
 	t.Parallel()
 	for name, skip := range map[string]int{"for a snapshot": 0, "for its removal": 1, "for its shutdown": 2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, centre()).trusting().atVCenter()
+			r := newRig(t, writingVCenter()).withFingerprint().atVCenter()
 			_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultVMBusy, Skip: skip, Count: 2})
 			must(t, err)
-			u := r.warm("--transport", "nfc", "--cutover", "2026-01-01T00:00Z")
+			u := r.startWarm("--transport", "nfc", "--cutover", "2026-01-01T00:00Z")
 			for range 2 {
 				if e := u.untilRetried(); e.Failure == nil || e.Failure.Kind != "transient" {
-					t.Errorf("tried again for %+v", e.Failure)
+					t.Errorf("the step was retried after %+v, want a transient failure", e.Failure)
 				}
 			}
-			u.succeeds()
-			r.moved()
+			u.waitSuccess()
+			r.checkMoved()
 		})
 	}
 }
 
-// untilRetried reads events until something is tried again.
-func (u *under) untilRetried() journal.Event {
+// untilRetried reads events until a step is retried.
+func (u *migration) untilRetried() journal.Event {
 	u.t.Helper()
 	for u.events.Scan() {
 		var o struct{ Event journal.Event }
@@ -124,6 +122,6 @@ func (u *under) untilRetried() journal.Event {
 			return o.Event
 		}
 	}
-	u.t.Fatal("the migration ended without trying anything again")
+	u.t.Fatal("the migration ended without a retry")
 	return journal.Event{}
 }

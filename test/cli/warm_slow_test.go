@@ -14,41 +14,41 @@ import (
 	"testing"
 )
 
-// The same history of guest writes results in the same image with every transport, with few and many rounds, and
-// after a kill at any point: the nth write of each lab is the same.
+// The same sequence of guest writes results in the same image with each transport, with one and three rounds, and after a
+// kill. The nth write of each lab is the same.
 func TestWarmMetamorphicByEveryTransport(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
-	var first string // the sums of the first that was done
-	for _, way := range []string{"https", "nfc", "landing"} {
+	var first string // checksums of the first subtest that ended
+	for _, transport := range []string{"https", "nfc", "landing"} {
 		for _, rounds := range []int{1, 3} {
 			for _, killed := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s, %d rounds, killed %v", way, rounds, killed), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s, %d rounds, killed %v", transport, rounds, killed), func(t *testing.T) {
 					t.Parallel()
-					cfg := writing()
+					cfg := writingLab()
 					cfg.VMs[0].Guest.Writes.Rate = 0
-					args := ways(t, &cfg)[way]
-					r := newRig(t, cfg).trusting()
-					u := r.warm(args...)
+					args := transportFlags(t, &cfg)[transport]
+					r := newRig(t, cfg).withFingerprint()
+					u := r.startWarm(args...)
 					const writes = 240
 					for range rounds {
 						must(t, r.lab.GuestWrites("web01", writes/rounds))
 						if killed {
-							u.someEvents(rand.IntN(12))
-							u.end(syscall.SIGKILL)
-							u = r.warm(args...)
+							u.readEvents(rand.IntN(12))
+							u.endWith(syscall.SIGKILL)
+							u = r.startWarm(args...)
 						}
-						u.rounds(1)
+						u.waitRounds(1)
 					}
 					r.cutOver(u)
-					sums := r.sum(r.image(0)) + r.sum(r.image(1))
+					sums := r.imageSum(r.imagePath(0)) + r.imageSum(r.imagePath(1))
 					mu.Lock()
 					defer mu.Unlock()
 					if first == "" {
 						first = sums
 					}
 					if sums != first {
-						t.Error("the same history became another image")
+						t.Error("the image differs from that of another subtest")
 					}
 				})
 			}
@@ -56,7 +56,7 @@ func TestWarmMetamorphicByEveryTransport(t *testing.T) {
 	}
 }
 
-func (r *rig) sum(path string) string {
+func (r *rig) imageSum(path string) string {
 	r.t.Helper()
 	f, err := os.Open(path)
 	must(r.t, err)

@@ -16,21 +16,21 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// Exit codes.
+// Exit codes of errors.
 var (
-	canceled = fault.ExitCode(fault.New(fault.Canceled, ""))
-	conflict = fault.ExitCode(fault.New(fault.Conflict, ""))
-	full     = fault.ExitCode(fault.New(fault.Full, ""))
+	exitCanceled = fault.ExitCode(fault.New(fault.Canceled, ""))
+	exitConflict = fault.ExitCode(fault.New(fault.Conflict, ""))
+	exitFull     = fault.ExitCode(fault.New(fault.Full, ""))
 )
 
-// resting is writing, with rounds an hour apart: after the first the run waits.
-func (r *rig) resting(more ...string) *under {
+// startWarmIdle starts a warm migration with rounds every hour. It waits after the first round.
+func (r *rig) startWarmIdle(more ...string) *migration {
 	r.t.Helper()
-	return r.begin("web01", append([]string{"--warm", "--transport", "nfc"}, more...)...)
+	return r.startMigration("web01", append([]string{"--warm", "--transport", "nfc"}, more...)...)
 }
 
-// session opens a separate session with the host.
-func (r *rig) session() *esx.Session {
+// openSession opens a separate session with the host.
+func (r *rig) openSession() *esx.Session {
 	r.t.Helper()
 	at, err := url.Parse(r.url())
 	must(r.t, err)
@@ -44,27 +44,27 @@ func (r *rig) session() *esx.Session {
 	return host
 }
 
-// stillRuns checks that a run that failed left the VM running and without snapshots of ours.
-func (r *rig) stillRuns() {
+// checkStillRuns checks that the VM runs without snapshots after a failed run, and is not published.
+func (r *rig) checkStillRuns() {
 	r.t.Helper()
-	if vm := r.vm("web01"); vm.Snapshots > 0 || vm.ConsolidationNeeded || vm.Power != inventory.PoweredOn {
+	if vm := r.sourceVM("web01"); vm.Snapshots > 0 || vm.ConsolidationNeeded || vm.Power != inventory.PoweredOn {
 		r.t.Errorf("the VM has %d snapshots, consolidation needed %v, is %s", vm.Snapshots, vm.ConsolidationNeeded, vm.Power)
 	}
-	if left, err := os.ReadDir(filepath.Join(r.vms(), "web01")); err == nil {
-		r.t.Errorf("published: %v", left)
+	if left, err := os.ReadDir(filepath.Join(r.vmsDir(), "web01")); err == nil {
+		r.t.Errorf("the VM is published: %v", left)
 	}
 }
 
-// cutOver orders it and waits for the end.
-func (r *rig) cutOver(u *under) {
+// cutOver sends the command for the cutover and waits for the end of the migration.
+func (r *rig) cutOver(u *migration) {
 	r.t.Helper()
-	r.run("cutover", r.onlyRun()).ends(0)
-	u.succeeds()
-	r.moved()
+	r.run("cutover", r.onlyRun()).wantExit(0)
+	u.waitSuccess()
+	r.checkMoved()
 }
 
-// What goes wrong with snapshots: the run ends, with the VM running and nothing of ours on
-// it, and the same command goes on. What only stays to be merged is merged.
+// If a snapshot fails, the run ends, the VM keeps running without snapshots, and the same command continues. If only the
+// consolidation fails, decamp consolidates the disks.
 func TestWarmSnapshotFaults(t *testing.T) {
 	t.Parallel()
 	for _, f := range []struct {
@@ -79,143 +79,144 @@ func TestWarmSnapshotFaults(t *testing.T) {
 		{lab.Fault{Kind: lab.FaultCBTFail, Count: 1}, true},
 	} {
 		if !lane.Slow && !f.passes && f.fault.Skip == 0 {
-			continue // of the first snapshot, as of the second one
+			continue // the second snapshot is enough
 		}
 		t.Run(string(f.fault.Kind), func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, writing()).trusting()
+			r := newRig(t, writingLab()).withFingerprint()
 			_, err := r.lab.Faults().Add(f.fault)
 			must(t, err)
-			u := r.warm("--transport", "nfc")
+			u := r.startWarm("--transport", "nfc")
 			if !f.passes {
-				if code := u.finished(); code == 0 {
-					t.Fatal("it went on")
+				if code := u.waitExit(); code == 0 {
+					t.Fatal("the migration succeeded")
 				}
-				r.stillRuns()
-				u = r.warm("--transport", "nfc")
-				u.rounds(1)
+				r.checkStillRuns()
+				u = r.startWarm("--transport", "nfc")
+				u.waitRounds(1)
 			} else {
-				u.rounds(2)
+				u.waitRounds(2)
 			}
 			r.cutOver(u)
-			r.faultsMet()
+			r.checkFaultsHappened()
 		})
 	}
 }
 
-// Another user changes the VM of a waiting run; the table has the result of the cutover.
-func TestWarmMeddledWith(t *testing.T) {
+// Another user changes the VM or the host while a run waits. The cutover then succeeds, or is refused until the change is
+// undone.
+func TestWarmRunWithForeignChanges(t *testing.T) {
 	t.Parallel()
-	for name, meddle := range map[string]func(r *rig) (mend func()){
+	for name, change := range map[string]func(r *rig) (undo func()){
 		"session ended":    func(r *rig) func() { r.lab.KillSessions(); return nil },
 		"host restarted":   func(r *rig) func() { must(r.t, r.lab.Restart()); return nil },
 		"change ids reset": func(r *rig) func() { must(r.t, r.lab.ResetCBT("web01")); return nil },
 		"tracking off": func(r *rig) func() {
-			must(r.t, r.session().TrackChanges(r.t.Context(), r.vm("web01").Ref, false))
+			must(r.t, r.openSession().TrackChanges(r.t.Context(), r.sourceVM("web01").Ref, false))
 			return nil
 		},
 		"powered off": func(r *rig) func() { must(r.t, r.lab.SetPower("web01", false)); return nil },
 		"snapshot of others": func(r *rig) func() {
-			s, vm := r.session(), r.vm("web01").Ref
+			s, vm := r.openSession(), r.sourceVM("web01").Ref
 			ref, err := s.CreateSnapshot(r.t.Context(), vm, esx.SnapshotSpec{Name: "before the update"})
 			must(r.t, err)
 			return func() { must(r.t, s.RemoveSnapshot(r.t.Context(), vm, ref, nil)) }
 		},
 	} {
 		if !lane.Slow && (name == "session ended" || name == "change ids reset") {
-			continue // as after a restart of the host; as without tracking
+			continue // similar to "host restarted" and "tracking off"
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, writing()).trusting()
-			u := r.resting()
+			r := newRig(t, writingLab()).withFingerprint()
+			u := r.startWarmIdle()
 			u.untilEvent(journal.StepStarted, "wait")
-			mend := meddle(r)
-			r.run("cutover", r.onlyRun()).ends(0)
-			if mend != nil { // refused, before the outage
-				if code := u.finished(); code != conflict {
+			undo := change(r)
+			r.run("cutover", r.onlyRun()).wantExit(0)
+			if undo != nil { // decamp refuses the cutover before the outage
+				if code := u.waitExit(); code != exitConflict {
 					t.Fatalf("exit code %d, want that of a conflict", code)
 				}
-				if vm := r.vm("web01"); vm.Power != inventory.PoweredOn || vm.Snapshots != 1 {
+				if vm := r.sourceVM("web01"); vm.Power != inventory.PoweredOn || vm.Snapshots != 1 {
 					t.Errorf("the VM is %s with %d snapshots", vm.Power, vm.Snapshots)
 				}
-				mend()
-				u = r.resting()
+				undo()
+				u = r.startWarmIdle()
 			}
-			u.succeeds()
-			r.moved()
+			u.waitSuccess()
+			r.checkMoved()
 		})
 	}
 }
 
 // A snapshot that another user removes during a round is replaced.
-func TestWarmSnapshotRemovedInTheMiddle(t *testing.T) {
+func TestWarmSnapshotRemovedDuringRound(t *testing.T) {
 	t.Parallel()
-	cfg := writing()
+	cfg := writingLab()
 	cfg.NFC = lab.NFC{HostRate: 1e6} // many seconds for the first round
-	r := newRig(t, cfg).trusting()
-	u := r.warm("--transport", "nfc")
-	u.until(2 << 20)
-	s, vm := r.session(), r.vm("web01").Ref
+	r := newRig(t, cfg).withFingerprint()
+	u := r.startWarm("--transport", "nfc")
+	u.untilCopied(2 << 20)
+	s, vm := r.openSession(), r.sourceVM("web01").Ref
 	ref, found, err := s.FindSnapshot(t.Context(), vm, "decamp "+r.onlyRun()+" 1")
 	if err != nil || !found {
 		t.Fatalf("found %v, %v", found, err)
 	}
 	must(t, s.RemoveSnapshot(t.Context(), vm, ref, nil))
 	must(t, r.lab.SetNFC(lab.NFC{}))
-	u.rounds(2)
+	u.waitRounds(2)
 	r.cutOver(u)
 }
 
-// givenUp checks that no trace of the run remains.
-func (r *rig) givenUp() {
+// checkDiscarded checks that no run is recorded, that its images are removed and that the VM runs without snapshots.
+func (r *rig) checkDiscarded() {
 	r.t.Helper()
-	r.asFound(inventory.PoweredOn)
-	left, err := os.ReadDir(r.vms())
+	r.checkRestored(inventory.PoweredOn)
+	left, err := os.ReadDir(r.vmsDir())
 	must(r.t, err)
-	runs, err := journal.NewStore(r.state()).Runs()
+	runs, err := journal.NewStore(r.stateDir()).Runs()
 	if must(r.t, err); len(left) > 0 || len(runs) > 0 {
-		r.t.Errorf("left: %v, runs %v", left, runs)
+		r.t.Errorf("got the files %v and the runs %v, want none", left, runs)
 	}
 }
 
-// A target that fills up in the outage ends the run. With room the same command goes on; or
-// it is given up, and the VM runs again.
+// A target that fills up during the outage ends the run. If there is free space, the same command continues. decamp cancel
+// discards the run and powers the VM on again.
 func TestWarmTargetFullAtCutover(t *testing.T) {
 	t.Parallel()
 	for _, then := range []string{"room is made", "given up"} {
 		t.Run(then, func(t *testing.T) {
 			t.Parallel()
-			cfg := writing()
+			cfg := writingLab()
 			cfg.VMs[0].Guest.Writes.Rate = 0
-			r := newRig(t, cfg).trusting()
-			mount(t, r.vms(), "size=100m")
-			u := r.resting()
+			r := newRig(t, cfg).withFingerprint()
+			mountTmpfs(t, r.vmsDir(), "size=100m")
+			u := r.startWarmIdle()
 			u.untilEvent(journal.StepStarted, "wait")
-			filler := filepath.Join(r.vms(), "filler")
-			fill(t, filler)
+			filler := filepath.Join(r.vmsDir(), "filler")
+			fillFileSystem(t, filler)
 			must(t, r.lab.GuestWrites("web01", 400))
-			r.run("cutover", r.onlyRun()).ends(0)
-			if code := u.finished(); code != full {
-				t.Fatalf("exit code %d, want that of no space: %s", code, u.screen.String())
+			r.run("cutover", r.onlyRun()).wantExit(0)
+			if code := u.waitExit(); code != exitFull {
+				t.Fatalf("exit code %d, want that of no space: %s", code, u.stderr.String())
 			}
-			if vm := r.vm("web01"); vm.Power != inventory.PoweredOff {
+			if vm := r.sourceVM("web01"); vm.Power != inventory.PoweredOff {
 				t.Errorf("the VM is %s", vm.Power)
 			}
 			must(t, os.Remove(filler))
 			if then == "given up" {
-				r.source("cancel", r.onlyRun()).ends(0)
-				r.givenUp()
+				r.runOnSource("cancel", r.onlyRun()).wantExit(0)
+				r.checkDiscarded()
 				return
 			}
-			r.resting().succeeds()
-			r.moved()
+			r.startWarmIdle().waitSuccess()
+			r.checkMoved()
 		})
 	}
 }
 
-// Given up at any moment, by the decamp that drives it or by another after it was killed, the
-// VM is as it was found.
+// A run that is canceled at any moment restores the VM. The decamp that executes the run cancels it or, if that was killed,
+// decamp cancel itself.
 func TestWarmCancel(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]moment{
@@ -228,48 +229,48 @@ func TestWarmCancel(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				r := newRig(t, writing()).trusting()
+				r := newRig(t, writingLab()).withFingerprint()
 				r.stepwise = killed
-				u := r.resting("--cutover", "2026-01-01T00:00Z") // at once
+				u := r.startWarmIdle("--cutover", "2026-01-01T00:00Z") // immediately
 				if name == "waiting" {
-					u.end(syscall.SIGKILL)
-					u = r.resting()
+					u.endWith(syscall.SIGKILL)
+					u = r.startWarmIdle()
 				}
 				u.untilEvent(at.kind, at.step)
 				if killed {
-					u.end(syscall.SIGKILL)
-					r.source("cancel", r.onlyRun()).ends(0).says("is discarded, and its images are removed")
-					r.givenUp()
+					u.endWith(syscall.SIGKILL)
+					r.runOnSource("cancel", r.onlyRun()).wantExit(0).wantOutput("is discarded, and its images are removed")
+					r.checkDiscarded()
 					return
 				}
-				res := r.source("cancel", r.onlyRun())
-				if !u.wasCanceled() { // the VM was published first
-					r.moved()
+				res := r.runOnSource("cancel", r.onlyRun())
+				if !u.waitCanceled() { // the VM was published before
+					r.checkMoved()
 					return
 				}
-				res.ends(0)
-				r.givenUp()
+				res.wantExit(0)
+				r.checkDiscarded()
 			})
 		}
 	}
 }
 
-// Change tracking omits a changed area: --paranoid finds and reports it.
+// --paranoid finds and reports a changed area that change tracking omits.
 func TestWarmParanoid(t *testing.T) {
 	t.Parallel()
-	cfg := writing()
+	cfg := writingLab()
 	cfg.VMs[0].Guest.Writes.Spread = 100
-	r := newRig(t, cfg).trusting()
+	r := newRig(t, cfg).withFingerprint()
 	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultCBTLose})
 	must(t, err)
-	u := r.resting("--paranoid")
+	u := r.startWarmIdle("--paranoid")
 	u.untilEvent(journal.StepStarted, "wait")
 	must(t, r.lab.GuestWrites("web01", 200))
-	r.run("cutover", r.onlyRun()).ends(0)
+	r.run("cutover", r.onlyRun()).wantExit(0)
 	warned := u.untilEvent(journal.Warned, "last round")
 	if warned.Warning == nil || warned.Warning.Code != "changes-missed" {
 		t.Errorf("warned of %+v", warned.Warning)
 	}
-	u.succeeds()
-	r.moved()
+	u.waitSuccess()
+	r.checkMoved()
 }

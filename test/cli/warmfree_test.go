@@ -17,102 +17,101 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// The exit code of what is denied.
-var denied = fault.ExitCode(fault.New(fault.Denied, ""))
+// exitDenied is the exit code of fault.Denied.
+var exitDenied = fault.ExitCode(fault.New(fault.Denied, ""))
 
 // newFreeRig returns a host with a free licence. It accepts SSH logins, unless cfg disables them.
 func newFreeRig(t *testing.T, cfg lab.Config) *rig {
 	t.Helper()
-	r := newRig(t, free(cfg)).trusting()
+	r := newRig(t, freeLicence(cfg)).withFingerprint()
 	_, port, err := net.SplitHostPort(r.lab.SSHAddr(""))
 	must(t, err)
 	r.extra = append(r.extra, "--ssh-port", port)
 	return r
 }
 
-// nothingLeft checks that no change of the host is on record, and that the API was asked for
-// so many snapshots in vain.
-func (r *rig) nothingLeft(refused int64) {
+// checkNoRecords checks that no leftover is recorded, and that the API refused that many requests for a snapshot.
+func (r *rig) checkNoRecords(refused int64) {
 	r.t.Helper()
-	records, err := filepath.Glob(filepath.Join(r.state(), "leftovers", "*.json"))
+	records, err := filepath.Glob(filepath.Join(r.stateDir(), "leftovers", "*.json"))
 	must(r.t, err)
 	if len(records) > 0 {
-		r.t.Errorf("on record: %v", records)
+		r.t.Errorf("recorded leftovers: %v", records)
 	}
 	if n := r.lab.Stats().SOAP["CreateSnapshot_Task"]; n != refused {
-		r.t.Errorf("the API was asked for %d snapshots, want %d", n, refused)
+		r.t.Errorf("the API received %d requests for a snapshot, want %d", n, refused)
 	}
 }
 
-// The API of a host with a free licence freezes and switches nothing; vim-cmd does, whether the
-// licence has a name that is known or is found out by what it refuses.
+// With a free licence the API neither creates snapshots nor powers VMs off, so decamp uses vim-cmd. It detects an unknown
+// licence when the API refuses a call.
 func TestWarmWithAFreeLicence(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		edition string
-		way     string
-		refused int64
+		edition   string
+		transport string
+		refused   int64
 	}{
 		"known, https": {"", "https", 0}, "known, nfc": {"", "nfc", 0}, "known, landing": {"", "landing", 0}, "unknown, nfc": {"esxNew", "nfc", 0},
 	} {
-		if !lane.Slow && strings.HasPrefix(name, "known") && c.way != "landing" {
-			continue // as with an unknown licence
+		if !lane.Slow && strings.HasPrefix(name, "known") && c.transport != "landing" {
+			continue // similar to the unknown licence
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := writing()
+			cfg := writingLab()
 			cfg.LicenceEdition = c.edition
-			args := ways(t, &cfg)[c.way]
+			args := transportFlags(t, &cfg)[c.transport]
 			r := newFreeRig(t, cfg)
-			u := r.warm(args...)
+			u := r.startWarm(args...)
 			warned := u.untilEvent(journal.Warned, "track")
 			if w := warned.Warning; w == nil || w.Code != "no-change-tracking" || !strings.Contains(w.Text, "13 MiB, about 1s at 100 MiB/s") || !strings.Contains(w.Text, "in the outage") {
 				t.Errorf("warned of %+v", warned.Warning)
 			}
-			u.rounds(1)
+			u.waitRounds(1)
 			var read, written int
 			done := u.untilEvent(journal.RoundDone, "round").Message
-			if _, err := fmt.Sscanf(done, "round 2: %d MiB read, %d MiB written", &read, &written); err != nil || written >= read || read >= 24 && c.way == "nfc" {
-				t.Errorf("more was read than is allocated, or more written than differs: %s, %v", done, err)
+			if _, err := fmt.Sscanf(done, "round 2: %d MiB read, %d MiB written", &read, &written); err != nil || written >= read || read >= 24 && c.transport == "nfc" {
+				t.Errorf("round 2 read more than is allocated, or wrote more than differs: %s, %v", done, err)
 			}
 			r.cutOver(u)
-			r.nothingLeft(c.refused)
-			r.run("verify", r.vms()+"/web01").ends(0)
+			r.checkNoRecords(c.refused)
+			r.run("verify", r.vmsDir()+"/web01").wantExit(0)
 			if n := r.lab.Stats().VimCmd["vmsvc/snapshot.create"]; n < 2 {
-				t.Errorf("%d snapshots by vim-cmd", n)
+				t.Errorf("vim-cmd created %d snapshots, want 2 or more", n)
 			}
 		})
 	}
 }
 
-// Change tracking from before the end of the licence continues: rounds read the changed areas. If the licence is
-// unknown, the first snapshot shows it.
+// If change tracking was enabled before the paid licence ended, rounds read only the changed areas. decamp detects an
+// unknown licence at the first snapshot.
 func TestWarmWithAFreeLicenceAndTracking(t *testing.T) {
 	t.Parallel()
-	cfg := writing()
+	cfg := writingLab()
 	cfg.LicenceEdition, cfg.VMs[0].ChangeTracking, cfg.VMs[0].Guest.Writes.Rate = "esxNew", true, 0
 	r := newFreeRig(t, cfg)
-	u := r.warm("--transport", "nfc")
-	u.rounds(1)
+	u := r.startWarm("--transport", "nfc")
+	u.waitRounds(1)
 	must(t, r.lab.GuestWrites("web01", 3))
 	var read int
 	done := u.untilEvent(journal.RoundDone, "round").Message
-	if _, err := fmt.Sscanf(done, "round 2: %d MiB read", &read); err != nil || read > 4 { // of 13 that are allocated
-		t.Errorf("the second round did not read what changed: %s, %v", done, err)
+	if _, err := fmt.Sscanf(done, "round 2: %d MiB read", &read); err != nil || read > 4 { // 13 MiB are allocated
+		t.Errorf("the second round did not read only the changed areas: %s, %v", done, err)
 	}
-	r.run("cutover", r.onlyRun()).ends(0)
-	u.succeeds()
-	r.matchesSource(filepath.Join(r.vms(), "web01"), "raw")
-	r.nothingLeft(1)
+	r.run("cutover", r.onlyRun()).wantExit(0)
+	u.waitSuccess()
+	r.compareImages(filepath.Join(r.vmsDir(), "web01"), "raw")
+	r.checkNoRecords(1)
 }
 
-// Without SSH it is refused before anything is done, and the remedies work.
+// Without SSH, a warm migration with a free licence is refused and changes nothing. The remedies work.
 func TestWarmWithAFreeLicenceWithoutSSH(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		edition string
 		tracked bool
-		step    string // that is refused
+		step    string // step that decamp refuses
 	}{
 		"known":            {"", false, "prepare"},
 		"unknown":          {"esxNew", false, "track"},
@@ -120,55 +119,55 @@ func TestWarmWithAFreeLicenceWithoutSSH(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := writing()
+			cfg := writingLab()
 			cfg.LicenceEdition, cfg.VMs[0].ChangeTracking = c.edition, c.tracked
 			r := newFreeRig(t, cfg)
 			must(t, r.lab.SetSSH(false))
 			for _, consent := range [][]string{nil, {"--enable-ssh"}} {
-				res := r.migrate("web01", append(consent, "--warm", "--transport", "nfc")...).ends(denied).
-					says("licence (free ESXi)", "SSH", "Remedy: ", "start_ssh", "shut the VM down", "without --warm", "paid licence")
+				res := r.migrate("web01", append(consent, "--warm", "--transport", "nfc")...).wantExit(exitDenied).
+					wantOutput("licence (free ESXi)", "SSH", "Remedy: ", "start_ssh", "shut the VM down", "without --warm", "paid licence")
 				if contains(res.stderr, "--enable-ssh") {
 					t.Errorf("the remedy cannot work, because the API is read-only: %s", res.stderr)
 				}
 				if contains(res.stderr, "no-change-tracking") {
-					t.Errorf("it went on without change tracking: %s", res.stderr)
+					t.Errorf("the run continued without change tracking: %s", res.stderr)
 				}
 			}
-			if run := r.run("runs").ends(0); !contains(run.stdout, c.step) {
-				t.Errorf("it was not refused at %s: %s", c.step, run.stdout)
+			if run := r.run("runs").wantExit(0); !contains(run.stdout, c.step) {
+				t.Errorf("the run did not end in the step %s: %s", c.step, run.stdout)
 			}
-			r.untouched(c.tracked)
-			must(t, r.lab.SetPower("web01", false)) // by hand, as was said
+			r.checkUntouched(c.tracked)
+			must(t, r.lab.SetPower("web01", false)) // the user follows the remedy
 			if c.step != "prepare" {
-				r.migrate("web01", "--transport", "https").ends(conflict).says("--discard")
-				r.source("cancel", r.onlyRun()).ends(0)
+				r.migrate("web01", "--transport", "https").wantExit(exitConflict).wantOutput("--discard")
+				r.runOnSource("cancel", r.onlyRun()).wantExit(0)
 			}
 			if lane.Slow || c.step == "prepare" {
-				r.migrate("web01", "--transport", "https").ends(0).says("is migrated and published")
+				r.migrate("web01", "--transport", "https").wantExit(0).wantOutput("is migrated and published")
 			}
 		})
 	}
 }
 
-// untouched checks that the VM runs as before, and that no leftover is recorded.
-func (r *rig) untouched(tracked bool) {
+// checkUntouched checks that the VM runs as before, and that no leftover is recorded.
+func (r *rig) checkUntouched(tracked bool) {
 	r.t.Helper()
-	vm := r.vm("web01")
+	vm := r.sourceVM("web01")
 	if vm.Power != inventory.PoweredOn || vm.Snapshots > 0 || vm.ChangeTracking != tracked {
 		r.t.Errorf("the VM is %s with %d snapshots, tracking %v", vm.Power, vm.Snapshots, vm.ChangeTracking)
 	}
-	if told := r.lab.Stats().VimCmd; len(told) > 0 {
-		r.t.Errorf("vim-cmd was told %v", told)
+	if calls := r.lab.Stats().VimCmd; len(calls) > 0 {
+		r.t.Errorf("unexpected calls of vim-cmd: %v", calls)
 	}
-	if left := r.run("runs").ends(0).stdout; contains(left, "snapshot \"") || contains(left, "SSH on") {
-		r.t.Errorf("on record: %s", left)
+	if left := r.run("runs").wantExit(0).stdout; contains(left, "snapshot \"") || contains(left, "SSH on") {
+		r.t.Errorf("recorded leftovers: %s", left)
 	}
 }
 
-// Killed at any arrow, the same command goes on.
+// A run that is killed at the start or end of any step continues with the same command.
 func TestWarmWithAFreeLicenceKilledAtEachStep(t *testing.T) {
 	t.Parallel()
-	quick := []moment{{journal.StepDone, "snapshot"}, {journal.StepDone, "power off"}} // what vim-cmd did is not on record
+	quick := []moment{{journal.StepDone, "snapshot"}, {journal.StepDone, "power off"}} // the work of vim-cmd is not recorded yet
 	for _, step := range []string{"prepare", "track", "snapshot", "round", "verify round", "wait", "power off", "last round", "verify", "commit", "restore"} {
 		for _, kind := range []journal.EventKind{journal.StepStarted, journal.StepDone} {
 			if !lane.Slow && !slices.Contains(quick, moment{kind, step}) {
@@ -176,57 +175,57 @@ func TestWarmWithAFreeLicenceKilledAtEachStep(t *testing.T) {
 			}
 			t.Run(string(kind)+" "+step, func(t *testing.T) {
 				t.Parallel()
-				r := newFreeRig(t, writing()).steps()
-				u := r.resting("--cutover", "2026-01-01T00:00Z") // at once
+				r := newFreeRig(t, writingLab()).withStepwiseEvents()
+				u := r.startWarmIdle("--cutover", "2026-01-01T00:00Z") // immediately
 				u.untilEvent(kind, step)
-				u.end(syscall.SIGKILL)
-				r.resting("--cutover", "2026-01-01T00:00Z").succeeds()
-				r.moved()
-				r.nothingLeft(0)
+				u.endWith(syscall.SIGKILL)
+				r.startWarmIdle("--cutover", "2026-01-01T00:00Z").waitSuccess()
+				r.checkMoved()
+				r.checkNoRecords(0)
 			})
 		}
 	}
 }
 
-// Given up at any arrow, by the decamp that drives it or by another after it was killed, the
-// VM is as it was found.
-func TestWarmWithAFreeLicenceGivenUp(t *testing.T) {
+// A run that is canceled at any moment restores the VM, by the decamp that executes the run or, if that was killed, by
+// decamp cancel itself.
+func TestWarmWithAFreeLicenceCanceled(t *testing.T) {
 	t.Parallel()
 	for _, at := range []moment{{journal.StepDone, "snapshot"}, {journal.DiskStarted, "round"}, {journal.StepStarted, "wait"}, {journal.StepDone, "power off"}, {journal.DiskStarted, "last round"}} {
 		for _, killed := range []bool{false, true} {
 			if !lane.Slow && (killed || at.step != "round") && (!killed || at.step != "power off") {
-				continue // TestWarmCancel has others with the API
+				continue // TestWarmCancel has the others with the API
 			}
 			t.Run(string(at.kind)+" "+at.step, func(t *testing.T) {
 				t.Parallel()
-				cfg := writing()
-				cfg.NFC = lab.NFC{HostRate: 4e6} // seconds for a round: the order comes before the end
+				cfg := writingLab()
+				cfg.NFC = lab.NFC{HostRate: 4e6} // a round takes seconds, so that the command arrives before its end
 				r := newFreeRig(t, cfg)
 				r.stepwise = killed
-				u := r.resting("--cutover", "2026-01-01T00:00Z")
+				u := r.startWarmIdle("--cutover", "2026-01-01T00:00Z")
 				u.untilEvent(at.kind, at.step)
 				if killed {
-					u.end(syscall.SIGKILL)
-					r.source("cancel", r.onlyRun()).ends(0).says("is discarded, and its images are removed", "use SSH (vim-cmd)")
-					r.givenUp()
-					r.nothingLeft(0)
+					u.endWith(syscall.SIGKILL)
+					r.runOnSource("cancel", r.onlyRun()).wantExit(0).wantOutput("is discarded, and its images are removed", "use SSH (vim-cmd)")
+					r.checkDiscarded()
+					r.checkNoRecords(0)
 					return
 				}
-				res := r.source("cancel", r.onlyRun())
-				if !u.wasCanceled() { // the VM was published first
-					r.moved()
+				res := r.runOnSource("cancel", r.onlyRun())
+				if !u.waitCanceled() { // the VM was published first
+					r.checkMoved()
 					return
 				}
-				res.ends(0)
-				r.givenUp()
-				r.nothingLeft(0)
+				res.wantExit(0)
+				r.checkDiscarded()
+				r.checkNoRecords(0)
 			})
 		}
 	}
 }
 
-// What goes wrong with vim-cmd: what passes is waited for; else the run ends with the VM
-// running and nothing of ours on it, and the same command goes on.
+// decamp waits for transient failures of vim-cmd. After other failures the run ends, the VM keeps running without
+// snapshots, and the same command continues.
 func TestWarmWithAFreeLicenceFaults(t *testing.T) {
 	t.Parallel()
 	quiet := lab.Fault{Kind: lab.FaultVimCmdQuiet}
@@ -246,154 +245,155 @@ func TestWarmWithAFreeLicenceFaults(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newFreeRig(t, writing())
+			r := newFreeRig(t, writingLab())
 			for _, f := range c.faults {
 				_, err := r.lab.Faults().Add(f)
 				must(t, err)
 			}
-			u := r.warm("--transport", "nfc")
+			u := r.startWarm("--transport", "nfc")
 			if !c.passes {
-				if code := u.finished(); code != conflict {
-					t.Fatalf("exit code %d, want that of a conflict: %s", code, u.screen.String())
+				if code := u.waitExit(); code != exitConflict {
+					t.Fatalf("exit code %d, want that of a conflict: %s", code, u.stderr.String())
 				}
-				r.stillRuns()
-				r.nothingLeft(0)
-				u = r.warm("--transport", "nfc")
+				r.checkStillRuns()
+				r.checkNoRecords(0)
+				u = r.startWarm("--transport", "nfc")
 			}
-			u.rounds(2)
+			u.waitRounds(2)
 			r.cutOver(u)
-			r.nothingLeft(0)
-			r.faultsMet()
+			r.checkNoRecords(0)
+			r.checkFaultsHappened()
 		})
 	}
 }
 
-// asked waits until vim-cmd received that command so often and blocks. Later calls stay blocked.
-func (r *rig) asked(verb string, times int64) {
+// waitVimCmd waits until vim-cmd has received the command that many times and blocks. Later calls do not block.
+func (r *rig) waitVimCmd(verb string, times int64) {
 	r.t.Helper()
 	for r.lab.Stats().VimCmd["vmsvc/"+verb] < times || len(r.lab.Faults().List()) > 0 {
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-r.t.Context().Done():
-			r.t.Fatalf("vim-cmd was never told %s", verb)
+			r.t.Fatalf("timeout: vim-cmd did not receive %s %d times", verb, times)
 		}
 	}
 }
 
-// stalled returns a rig whose vim-cmd does not execute the command until it is released.
-func stalled(t *testing.T, verb string, skip int) *rig {
+// newStalledRig returns a rig whose vim-cmd blocks at a command until the test releases it.
+func newStalledRig(t *testing.T, verb string, skip int) *rig {
 	t.Helper()
-	r := newFreeRig(t, writing())
+	r := newFreeRig(t, writingLab())
 	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultVimCmdStall, Method: verb, Skip: skip, Count: 1})
 	must(t, err)
 	return r
 }
 
-// The SSH connection and server end while vim-cmd runs, and return: vim-cmd has executed the command once.
+// If the SSH connection ends while vim-cmd runs, vim-cmd executes its command only once. The run continues when SSH is
+// available again.
 func TestWarmWithAFreeLicenceLosesSSH(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"snapshot.create", "snapshot.remove"} {
 		if !lane.Slow && verb == "snapshot.create" {
-			continue // TestWarmWithAFreeLicenceKilledInVimCmd has one
+			continue // TestWarmWithAFreeLicenceKilledInVimCmd uses this command
 		}
 		t.Run(verb, func(t *testing.T) {
 			t.Parallel()
-			r := stalled(t, verb, 1)
-			u := r.warm("--transport", "nfc")
-			r.asked(verb, 2)
-			s, before := r.session(), r.vm("web01")
+			r := newStalledRig(t, verb, 1)
+			u := r.startWarm("--transport", "nfc")
+			r.waitVimCmd(verb, 2)
+			s, before := r.openSession(), r.sourceVM("web01")
 			must(t, r.lab.SetSSH(false))
 			r.lab.DropSSH()
 			r.lab.Faults().Release()
-			for now := before; now.Snapshots == before.Snapshots; { // it is done meanwhile
+			for now := before; now.Snapshots == before.Snapshots; { // until vim-cmd has executed the command
 				var err error
 				now, err = s.VMByRef(t.Context(), before.Ref)
 				must(t, err)
 			}
 			if n := r.lab.Stats().VimCmd["vmsvc/"+verb]; n != 2 {
-				t.Errorf("told %d times", n)
+				t.Errorf("vim-cmd received %s %d times, want 2", verb, n)
 			}
 			must(t, r.lab.SetSSH(true))
-			u.rounds(2)
+			u.waitRounds(2)
 			r.cutOver(u)
-			r.nothingLeft(0)
+			r.checkNoRecords(0)
 		})
 	}
 }
 
-// decamp is killed while vim-cmd creates or removes a snapshot, which continues. The snapshot is neither left nor
-// created twice, whether the run continues or is canceled.
+// If decamp is killed while vim-cmd creates or removes a snapshot, vim-cmd continues. No snapshot remains when the run
+// continues, is canceled or is cleaned up.
 func TestWarmWithAFreeLicenceKilledInVimCmd(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"snapshot.create", "snapshot.remove"} {
 		for _, then := range []string{"goes on", "given up", "cleaned"} {
 			if !lane.Slow && (verb == "snapshot.remove") != (then == "goes on") {
-				continue // each end once
+				continue // each command once, with one of the ends
 			}
 			t.Run(verb+", "+then, func(t *testing.T) {
 				t.Parallel()
-				r := stalled(t, verb, 0)
-				u := r.warm("--transport", "nfc")
-				r.asked(verb, 1)
-				u.end(syscall.SIGKILL)
+				r := newStalledRig(t, verb, 0)
+				u := r.startWarm("--transport", "nfc")
+				r.waitVimCmd(verb, 1)
+				u.endWith(syscall.SIGKILL)
 				r.lab.Faults().Release()
 				switch then {
 				case "cleaned":
-					r.source("clean", r.url()).ends(0).says("Reverted on host", "snapshot \"decamp ")
-					r.stillRuns()
+					r.runOnSource("clean", r.url()).wantExit(0).wantOutput("Reverted on host", "snapshot \"decamp ")
+					r.checkStillRuns()
 				case "given up":
-					r.source("cancel", r.onlyRun()).ends(0)
-					r.givenUp()
+					r.runOnSource("cancel", r.onlyRun()).wantExit(0)
+					r.checkDiscarded()
 				default:
-					u := r.warm("--transport", "nfc")
-					u.rounds(2)
+					u := r.startWarm("--transport", "nfc")
+					u.waitRounds(2)
 					r.cutOver(u)
 				}
-				r.nothingLeft(0)
+				r.checkNoRecords(0)
 			})
 		}
 	}
 }
 
-// SSH that is off when a run is continued ends it, with nothing done and nothing on record
-// that was not; once it is on, the same command goes on.
+// A run that continues without SSH ends without changes and without new records. The same command continues when SSH is
+// enabled.
 func TestWarmWithAFreeLicenceContinuedWithoutSSH(t *testing.T) {
 	t.Parallel()
-	r := newFreeRig(t, writing())
-	u := r.resting()
+	r := newFreeRig(t, writingLab())
+	u := r.startWarmIdle()
 	u.untilEvent(journal.StepStarted, "wait")
-	u.end(syscall.SIGTERM)
+	u.endWith(syscall.SIGTERM)
 	must(t, r.lab.SetSSH(false))
-	u = r.resting("--cutover", "2026-01-01T00:00Z")
-	if code := u.finished(); code != denied {
-		t.Fatalf("exit code %d, want that of what is denied: %s", code, u.screen.String())
+	u = r.startWarmIdle("--cutover", "2026-01-01T00:00Z")
+	if code := u.waitExit(); code != exitDenied {
+		t.Fatalf("exit code %d, want %d: %s", code, exitDenied, u.stderr.String())
 	}
-	r.stillRuns()
-	r.nothingLeft(0)
+	r.checkStillRuns()
+	r.checkNoRecords(0)
 	must(t, r.lab.SetSSH(true))
-	r.resting("--cutover", "2026-01-01T00:00Z").succeeds()
-	r.moved()
+	r.startWarmIdle("--cutover", "2026-01-01T00:00Z").waitSuccess()
+	r.checkMoved()
 }
 
-// Without SSH, the remedy is to start SSH on the host: the API is read-only, so --enable-ssh cannot.
+// Without SSH, the remedy is to start SSH on the host, because --enable-ssh cannot work with a read-only API.
 func TestPowerOffWithAFreeLicenceWithoutSSH(t *testing.T) {
 	t.Parallel()
-	r := newFreeRig(t, writing())
+	r := newFreeRig(t, writingLab())
 	must(t, r.lab.SetSSH(false))
 	for _, consent := range [][]string{nil, {"--enable-ssh"}} {
-		res := r.migrate("web01", append(consent, "--power-off")...).ends(denied).says("licence (free ESXi)", "Remedy: start SSH on the host", "vim-cmd hostsvc/start_ssh")
+		res := r.migrate("web01", append(consent, "--power-off")...).wantExit(exitDenied).wantOutput("licence (free ESXi)", "Remedy: start SSH on the host", "vim-cmd hostsvc/start_ssh")
 		if contains(res.stderr, "--enable-ssh") {
 			t.Errorf("with %q, the remedy cannot work: %s", consent, res.stderr)
 		}
 	}
-	r.stillRuns()
+	r.checkStillRuns()
 }
 
-// A cold migration also powers the VM off by SSH, and reports that.
+// A cold migration with a free licence powers the VM off by SSH and reports that.
 func TestPowerOffWithAFreeLicence(t *testing.T) {
 	t.Parallel()
-	r := newFreeRig(t, writing())
-	r.migrate("web01", "--power-off").ends(0).says("use SSH (vim-cmd)", "is migrated and published")
-	r.moved()
-	r.nothingLeft(0)
+	r := newFreeRig(t, writingLab())
+	r.migrate("web01", "--power-off").wantExit(0).wantOutput("use SSH (vim-cmd)", "is migrated and published")
+	r.checkMoved()
+	r.checkNoRecords(0)
 }

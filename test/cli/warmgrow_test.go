@@ -13,72 +13,72 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// What the disks of writing become: both end in the middle of a chunk.
+// grown0 and grown1 are the new sizes of the disks of writingLab. Both disks end within a chunk.
 const grown0, grown1 = 34<<20 + 512<<10, 6<<20 + 3<<10
 
-// grow makes both disks larger, and lets the guest write to all of them.
-func (r *rig) grow() {
+// growDisks makes both disks larger. If the VM runs, its guest then writes to them.
+func (r *rig) growDisks() {
 	r.t.Helper()
 	must(r.t, r.lab.GrowDisk("web01", 0, grown0))
 	must(r.t, r.lab.GrowDisk("web01", 1, grown1))
-	if r.vm("web01").Power == inventory.PoweredOn {
+	if r.sourceVM("web01").Power == inventory.PoweredOn {
 		must(r.t, r.lab.GuestWrites("web01", 60))
 	}
 }
 
-// movedGrown checks that the images are the larger disks at the time of the power-off, and that the output and the
-// record contain their sizes.
-func (r *rig) movedGrown(format string) {
+// checkMovedGrown checks that the images match the larger disks of the powered-off VM, and that the record contains their
+// sizes.
+func (r *rig) checkMovedGrown(format string) {
 	r.t.Helper()
-	folder := filepath.Join(r.vms(), "web01")
-	r.asFound(inventory.PoweredOff)
-	r.matchesSource(folder, format)
-	r.onlyPublished("web01")
+	folder := filepath.Join(r.vmsDir(), "web01")
+	r.checkRestored(inventory.PoweredOff)
+	r.compareImages(folder, format)
+	r.checkOnlyPublished("web01")
 	record, err := dir.ReadRecord(folder)
 	must(r.t, err)
 	for i, want := range []int64{grown0, grown1} {
 		if got := record.Images[i].Size; got != want || record.Source.Disks[i].Capacity != want {
-			r.t.Errorf("disk %d is on record with %d bytes and an image of %d, want %d", i, record.Source.Disks[i].Capacity, got, want)
+			r.t.Errorf("the record of disk %d has %d bytes and an image of %d, want %d", i, record.Source.Disks[i].Capacity, got, want)
 		}
 	}
-	r.run("verify", folder).ends(0)
+	r.run("verify", folder).wantExit(0)
 }
 
-// Disks that grow while a run waits are compared in one more round, also if the order to cut
-// over came, and arrive as they are at the power-off; what changed across that is not asked.
+// Disks that grow while a run waits are read and compared completely in one more round, also after the command for the
+// cutover. The images match the disks of the powered-off VM.
 func TestWarmDiskGrown(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		way, format string
-		fails       bool
+		transport, format string
+		fails             bool
 	}{{"https", "qcow2", false}, {"nfc", "raw", false}, {"nfc", "qcow2", true}, {"landing", "raw", false}} {
-		if !lane.Slow && c.way != "landing" && !c.fails {
-			continue // TestWarmDiskGrownAndKilled has one by nfc
+		if !lane.Slow && c.transport != "landing" && !c.fails {
+			continue // TestWarmDiskGrownAndKilled uses NFC
 		}
-		t.Run(fmt.Sprintf("%s %s, fails %v", c.way, c.format, c.fails), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s %s, fails %v", c.transport, c.format, c.fails), func(t *testing.T) {
 			t.Parallel()
-			cfg := writing()
+			cfg := writingLab()
 			cfg.CBT.GrowthFails = c.fails
-			args := append(ways(t, &cfg)[c.way], "--warm", "--format", c.format)
-			r := newRig(t, cfg).trusting()
-			u := r.begin("web01", args...)
+			args := append(transportFlags(t, &cfg)[c.transport], "--warm", "--format", c.format)
+			r := newRig(t, cfg).withFingerprint()
+			u := r.startMigration("web01", args...)
 			u.untilEvent(journal.StepStarted, "wait")
-			r.grow()
-			r.run("cutover", r.onlyRun()).ends(0)
-			told := u.untilEvent(journal.Noted, "snapshot")
-			if !strings.Contains(told.Message, "has grown from 20 to 34 MiB: the whole disk is read and compared once; the first round took") {
-				t.Errorf("told %q", told.Message)
+			r.growDisks()
+			r.run("cutover", r.onlyRun()).wantExit(0)
+			event := u.untilEvent(journal.Noted, "snapshot")
+			if !strings.Contains(event.Message, "has grown from 20 to 34 MiB: the whole disk is read and compared once; the first round took") {
+				t.Errorf("message %q", event.Message)
 			}
-			u.succeeds()
-			r.movedGrown(c.format)
-			if n := len(r.journaled(journal.RoundDone, "round")); n < 2 {
-				t.Errorf("%d rounds while the VM ran", n)
+			u.waitSuccess()
+			r.checkMovedGrown(c.format)
+			if n := len(r.journaledEvents(journal.RoundDone, "round")); n < 2 {
+				t.Errorf("%d rounds while the VM ran, want 2 or more", n)
 			}
 		})
 	}
 }
 
-// Killed at any arrow after its disks grew, snapshot and all, the same command goes on.
+// A run that is killed at any event after its disks grew continues with the same command.
 func TestWarmDiskGrownAndKilled(t *testing.T) {
 	t.Parallel()
 	for i, m := range []moment{
@@ -92,22 +92,22 @@ func TestWarmDiskGrownAndKilled(t *testing.T) {
 		format := []string{"raw", "qcow2"}[i%2]
 		t.Run(fmt.Sprint(format, " ", m.kind, " ", m.step), func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, writing()).trusting().steps()
-			u := r.resting("--format", format)
+			r := newRig(t, writingLab()).withFingerprint().withStepwiseEvents()
+			u := r.startWarmIdle("--format", format)
 			u.untilEvent(journal.StepStarted, "wait")
-			r.grow()
-			r.run("cutover", r.onlyRun()).ends(0)
+			r.growDisks()
+			r.run("cutover", r.onlyRun()).wantExit(0)
 			u.untilEvent(m.kind, m.step)
-			u.end(syscall.SIGKILL)
-			r.resting("--format", format).succeeds()
-			r.movedGrown(format)
+			u.endWith(syscall.SIGKILL)
+			r.startWarmIdle("--format", format).waitSuccess()
+			r.checkMovedGrown(format)
 		})
 	}
 }
 
-// decamp is killed after any event, and the disks grow before it starts again. The same command continues, unless all
-// disks were copied and the VM is off.
-func TestWarmDiskGrowsWhileDead(t *testing.T) {
+// If decamp is killed after any event and the disks grow before it starts again, the same command continues. It refuses
+// that only if all disks are copied and the VM is off.
+func TestWarmDiskGrowsAfterKill(t *testing.T) {
 	t.Parallel()
 	for i, m := range []moment{
 		{journal.StepDone, "snapshot"}, {journal.DiskStarted, "round"}, {journal.RoundDone, "round"}, {journal.StepStarted, "verify round"},
@@ -120,41 +120,41 @@ func TestWarmDiskGrowsWhileDead(t *testing.T) {
 		format := []string{"qcow2", "raw"}[i%2]
 		t.Run(fmt.Sprint(format, " ", m.kind, " ", m.step), func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, writing()).trusting().steps()
-			args := []string{"--format", format, "--cutover", "2026-01-01T00:00Z"} // at once
-			u := r.resting(args...)
+			r := newRig(t, writingLab()).withFingerprint().withStepwiseEvents()
+			args := []string{"--format", format, "--cutover", "2026-01-01T00:00Z"} // immediately
+			u := r.startWarmIdle(args...)
 			u.untilEvent(m.kind, m.step)
-			u.end(syscall.SIGKILL)
-			r.source("clean", r.url()).ends(0) // a disk with a snapshot does not grow
-			r.grow()
-			u = r.resting(args...)
-			switch code := u.finished(); {
+			u.endWith(syscall.SIGKILL)
+			r.runOnSource("clean", r.url()).wantExit(0) // a disk with a snapshot cannot grow
+			r.growDisks()
+			u = r.startWarmIdle(args...)
+			switch code := u.waitExit(); {
 			case code == 0:
-				r.movedGrown(format)
-			case code != conflict || len(r.journaled(journal.StepDone, "last round")) == 0:
-				t.Fatalf("exit code %d: %s", code, u.screen.String())
+				r.checkMovedGrown(format)
+			case code != exitConflict || len(r.journaledEvents(journal.StepDone, "last round")) == 0:
+				t.Fatalf("exit code %d: %s", code, u.stderr.String())
 			default:
-				r.source("cancel", r.onlyRun()).ends(0).says("is discarded")
-				r.givenUp()
+				r.runOnSource("cancel", r.onlyRun()).wantExit(0).wantOutput("is discarded")
+				r.checkDiscarded()
 			}
 		})
 	}
 }
 
-// A disk that grows during the shutdown is compared in the outage, and the output reports that.
+// Disks that grow after the power-off are compared during the outage, and the output reports that.
 func TestWarmDiskGrowsInTheOutage(t *testing.T) {
 	t.Parallel()
-	cfg := writing()
-	r := newRig(t, cfg).trusting()
-	u := r.resting("--cutover", "2026-01-01T00:00Z")
+	cfg := writingLab()
+	r := newRig(t, cfg).withFingerprint()
+	u := r.startWarmIdle("--cutover", "2026-01-01T00:00Z")
 	u.untilEvent(journal.StepStarted, "last round")
-	u.end(syscall.SIGKILL)
-	r.grow()
-	u = r.resting()
-	told := u.untilEvent(journal.Noted, "last round")
-	if !strings.Contains(told.Message, "has grown from") {
-		t.Errorf("told %q", told.Message)
+	u.endWith(syscall.SIGKILL)
+	r.growDisks()
+	u = r.startWarmIdle()
+	event := u.untilEvent(journal.Noted, "last round")
+	if !strings.Contains(event.Message, "has grown from") {
+		t.Errorf("message %q", event.Message)
 	}
-	u.succeeds()
-	r.movedGrown("raw")
+	u.waitSuccess()
+	r.checkMovedGrown("raw")
 }

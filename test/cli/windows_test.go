@@ -13,10 +13,10 @@ import (
 	"github.com/decamp/decamp/internal/lab/executable"
 )
 
-// An artificial Windows for inspections: an NTFS volume with a registry, and a program with the type of the
-// processor. libguestfs detects it as Windows Server 2019, too.
+// The registry of an artificial Windows, which has an NTFS volume and a program with the type of the processor.
+// libguestfs also detects it as Windows Server 2019.
 const (
-	phonySoftware = `[\Microsoft\Windows NT\CurrentVersion]
+	fakeSoftwareHive = `[\Microsoft\Windows NT\CurrentVersion]
 "ProductName"="Windows Server 2019 Standard"
 "EditionID"="ServerStandard"
 "InstallationType"="Server"
@@ -29,7 +29,7 @@ const (
 [\Microsoft\Windows\CurrentVersion]
 "DevicePath"=`
 
-	phonySystem = `[\Select]
+	fakeSystemHive = `[\Select]
 "Current"=dword:00000001
 "Default"=dword:00000001
 
@@ -51,17 +51,17 @@ const (
 
 [\DriverDatabase\DriverPackages]
 `
-	phonyOffset = 1 << 20 // of its partition, in bytes
+	fakeVolumeOffset = 1 << 20 // offset of the partition in bytes
 )
 
-// phonyWindows makes its disk, whose volume has so many MiB.
-func phonyWindows(t *testing.T, mib int64) string {
+// newFakeWindows creates the disk of an artificial Windows, with a volume of that many MiB.
+func newFakeWindows(t *testing.T, mib int64) string {
 	t.Helper()
 	volume := ntfstest.Volume(t, mib, func(root string) {
 		files := map[string][]byte{
-			"Windows/System32/config/SOFTWARE":     hivetest.New(t, phonySoftware+hivetest.ExpandText(`%SystemRoot%\inf`)+"\n"),
-			"Windows/System32/config/SYSTEM":       hivetest.New(t, phonySystem),
-			"Windows/System32/cmd.exe":             program64(),
+			"Windows/System32/config/SOFTWARE":     hivetest.New(t, fakeSoftwareHive+hivetest.ExpandText(`%SystemRoot%\inf`)+"\n"),
+			"Windows/System32/config/SYSTEM":       hivetest.New(t, fakeSystemHive),
+			"Windows/System32/cmd.exe":             programHeader(),
 			"Windows/System32/drivers/pvscsi.sys":  []byte("MZ"),
 			"Windows/Temp/was-there.txt":           []byte("kept"),
 			"Program Files/Common Files/empty.txt": nil,
@@ -83,28 +83,28 @@ func phonyWindows(t *testing.T, mib int64) string {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("sfdisk: %v: %s", err, out)
 	}
-	_, err = f.WriteAt(data, phonyOffset)
+	_, err = f.WriteAt(data, fakeVolumeOffset)
 	must(t, err)
 	return path
 }
 
-// program64 is the head of a program for the AMD64, as far as file(1) looks.
-func program64() []byte {
+// programHeader returns the header of a program for AMD64, as far as file(1) reads it.
+func programHeader() []byte {
 	p := make([]byte, 1024)
 	for at, text := range map[int]string{
 		0: "MZ", 0x18: "\x40", 0x3c: "\x80", 0x80: "PE\x00\x00",
-		0x84: "\x64\x86",     // the processor
-		0x94: "\xf0\x00\x22", // bytes of what follows; a program, large addresses
-		0x98: "\x0b\x02",     // 64 bits
-		0xdc: "\x03",         // a console's
+		0x84: "\x64\x86",     // processor
+		0x94: "\xf0\x00\x22", // size of the optional header; flags: executable, large addresses
+		0x98: "\x0b\x02",     // 64-bit program
+		0xdc: "\x03",         // console program
 	} {
 		copy(p[at:], text)
 	}
 	return p
 }
 
-// virtioWin makes a folder as virtio-win.iso has it, with drivers of one release.
-func virtioWin(t *testing.T, release string) string {
+// newVirtioWin creates a folder with the layout of virtio-win.iso and the drivers for one release.
+func newVirtioWin(t *testing.T, release string) string {
 	t.Helper()
 	root := filepath.Join(t.TempDir(), "virtio-win")
 	for _, name := range []string{
@@ -118,26 +118,25 @@ func virtioWin(t *testing.T, release string) string {
 	return root
 }
 
-// windowsLab has a phony Windows, off.
-func windowsLab(disk string) lab.Config {
+// fakeWindowsLab returns a lab with an artificial Windows VM that is off.
+func fakeWindowsLab(disk string) lab.Config {
 	return lab.Config{VMs: []lab.VM{{Name: "win2019", GuestID: "windows2019srv_64Guest", MemoryMB: 1024,
 		NICs: []lab.NIC{{Model: "vmxnet3"}}, Disks: []lab.Disk{{File: disk, Controller: "pvscsi"}}}}}
 }
 
-// What a Windows misses for virtio is named before anything is copied: what virtio-win is, its drivers
-// for this release, the program that virt-v2v starts things by.
-func TestWindowsMissesItsDrivers(t *testing.T) {
+// Before the copy, decamp reports a missing virtio-win, missing drivers for the Windows release and a missing rhsrvany.exe.
+func TestMissingWindowsDriversAreReported(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, windowsLab(phonyWindows(t, 24))).trusting()
-	r.standInV2V("2.2.0")
-	good, tools := virtioWin(t, "2k19"), t.TempDir()
+	r := newRig(t, fakeWindowsLab(newFakeWindows(t, 24))).withFingerprint()
+	r.installFakeV2V("2.2.0")
+	good, tools := newVirtioWin(t, "2k19"), t.TempDir()
 	for name, c := range map[string]struct {
 		drivers, tools string
 		want           []string
 	}{
 		"none named":    {"", tools, []string{"the path of virtio-win is not set", "--virtio-win"}},
-		"other release": {virtioWin(t, "w10"), tools, []string{"no drivers for build 17763, x86_64 (2k19)"}},
-		"older release": {virtioWin(t, "2k16"), tools, []string{"no drivers for build 17763, x86_64 (2k19)"}},
+		"other release": {newVirtioWin(t, "w10"), tools, []string{"no drivers for build 17763, x86_64 (2k19)"}},
+		"older release": {newVirtioWin(t, "2k16"), tools, []string{"no drivers for build 17763, x86_64 (2k19)"}},
 		"no rhsrvany":   {good, tools, []string{"no rhsrvany.exe", "VIRT_TOOLS_DATA_DIR"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -147,16 +146,16 @@ func TestWindowsMissesItsDrivers(t *testing.T) {
 			if c.drivers != "" {
 				args = append(args, "--virtio-win", c.drivers)
 			}
-			r.migrate("win2019", args...).ends(3).says(c.want...)
-			if left, _ := filepath.Glob(filepath.Join(r.vms(), "*")); left != nil {
-				t.Errorf("copied: %v", left)
+			r.migrate("win2019", args...).wantExit(3).wantOutput(c.want...)
+			if left, _ := filepath.Glob(filepath.Join(r.vmsDir(), "*")); left != nil {
+				t.Errorf("decamp created %v, want nothing", left)
 			}
 		})
 	}
 }
 
-// standInV2V makes decamp use a virt-v2v that only reports its release, and an nbdkit for it.
-func (r *rig) standInV2V(release string) {
+// installFakeV2V makes decamp use a virt-v2v that only prints its release, and an empty nbdkit.
+func (r *rig) installFakeV2V(release string) {
 	r.t.Helper()
 	dir := filepath.Join(r.dir, "bin")
 	must(r.t, os.Mkdir(dir, 0o755))
@@ -165,12 +164,12 @@ func (r *rig) standInV2V(release string) {
 	r.env = append(r.env, "PATH="+dir+":"+os.Getenv("PATH"))
 }
 
-// A key that is not there, or that everybody may read, is named before anything is asked of a host.
-func TestKeyFileIsLookedAtFirst(t *testing.T) {
+// decamp reports a missing, unprotected or invalid key file before it connects to the host.
+func TestKeyFileIsCheckedBeforeConnecting(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, small()).trusting()
-	r.standInV2V("2.2.0")
-	open := r.write("open.key", secret+"\n")
+	r := newRig(t, smallLab()).withFingerprint()
+	r.installFakeV2V("2.2.0")
+	open := r.writeFile("open.key", secret+"\n")
 	must(t, os.Chmod(open, 0o644))
 	for name, c := range map[string]struct {
 		key  string
@@ -179,17 +178,17 @@ func TestKeyFileIsLookedAtFirst(t *testing.T) {
 	}{
 		"missing": {r.dir + "/none.key", 3, "no such file"},
 		"open":    {"/dev/sda2=" + open, 4, "is readable by all users"},
-		"empty":   {r.write("empty.key", "\n"), 2, "exactly one line"},
-		"lines":   {r.write("lines.key", secret+"\nmore\n"), 2, "exactly one line"},
+		"empty":   {r.writeFile("empty.key", "\n"), 2, "exactly one line"},
+		"lines":   {r.writeFile("lines.key", secret+"\nmore\n"), 2, "exactly one line"},
 	} {
 		r.lab.ResetStats()
-		res := r.migrate("web01", "--hardware", "virtio", "--key-file", c.key).ends(c.code).says(c.want, "chmod 600")
+		res := r.migrate("web01", "--hardware", "virtio", "--key-file", c.key).wantExit(c.code).wantOutput(c.want, "chmod 600")
 		if n := r.lab.Stats().Requests; n > 0 {
 			t.Errorf("%s: the host got %d requests", name, n)
 		}
 		if strings.Contains(res.stdout+res.stderr, secret) {
-			t.Errorf("%s: the key is told", name)
+			t.Errorf("%s: the output contains the key", name)
 		}
 	}
-	r.migrate("web01", "--key-file", open).ends(2).says("requires --hardware virtio")
+	r.migrate("web01", "--key-file", open).wantExit(2).wantOutput("requires --hardware virtio")
 }

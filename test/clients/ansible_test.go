@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// ansible returns a command of Ansible that finds the collection.
-func (r *rig) ansible(name string, args ...string) *exec.Cmd {
+// ansibleCommand returns an Ansible command that can use the collection.
+func (r *rig) ansibleCommand(name string, args ...string) *exec.Cmd {
 	r.t.Helper()
 	sources, err := filepath.Abs("../../clients/ansible")
 	must(r.t, err)
@@ -23,50 +23,50 @@ func (r *rig) ansible(name string, args ...string) *exec.Cmd {
 	if err := os.Symlink(sources, collection); !os.IsExist(err) {
 		must(r.t, err)
 	}
-	cmd := r.command(tool(r.t, name), args...)
+	cmd := r.command(toolPath(r.t, name), args...)
 	cmd.Env = append(cmd.Env, "ANSIBLE_COLLECTIONS_PATH="+r.path("collections"), "ANSIBLE_HOME="+r.path("ansible-home"),
 		"ANSIBLE_LOCALHOST_WARNING=False", "ANSIBLE_INVENTORY_UNPARSED_WARNING=False", "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED=True", "ANSIBLE_NOCOLOR=1", "LC_ALL=C.UTF-8")
 	return cmd
 }
 
-// playbook runs a playbook, whose tasks compare results. A task that fails as expected is ignored.
-func (r *rig) playbook(name string) string {
+// runPlaybook runs a playbook, whose tasks check results, and returns its output.
+func (r *rig) runPlaybook(name string) string {
 	r.t.Helper()
-	out, err := r.ansible("ansible-playbook", "-vv", filepath.Join("testdata", name)).CombinedOutput()
+	out, err := r.ansibleCommand("ansible-playbook", "-vv", filepath.Join("testdata", name)).CombinedOutput()
 	if err != nil {
 		r.t.Fatalf("%s: %v\n%s", name, err, out)
 	}
-	for _, word := range []string{secret, r.token("admin"), r.token("operate"), "decamp_wrong-6f1e"} {
+	for _, word := range []string{secret, r.readToken("admin"), r.readToken("operate"), "decamp_wrong-6f1e"} {
 		if bytes.Contains(out, []byte(word)) {
-			r.t.Errorf("%s: the output has the secret %s", name, word)
+			r.t.Errorf("%s: the output contains the secret %s", name, word)
 		}
 	}
 	return string(out)
 }
 
-// token returns the token of a role.
-func (r *rig) token(role string) string {
+// readToken reads the token of a role.
+func (r *rig) readToken(role string) string {
 	r.t.Helper()
 	text, err := os.ReadFile(r.path(role + ".token"))
 	must(r.t, err)
 	return strings.TrimSpace(string(text))
 }
 
-// A playbook migrates a cold and a warm VM. Its second run changes nothing, and the inventory has the VMs.
+// A playbook migrates one VM cold and one warm. The inventory plugin lists both. Repeated tasks change nothing.
 func TestAnsibleMigratesVMs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "ansible")
-	out := r.playbook("migrate.yml")
+	out := r.runPlaybook("migrate.yml")
 	if !regexp.MustCompile(`ok=\d\d +changed=4 +unreachable=0 +failed=0 +skipped=0 +rescued=0 +ignored=0`).MatchString(out) {
-		t.Errorf("other numbers of tasks are expected:\n%s", out)
+		t.Errorf("unexpected numbers of tasks:\n%s", out)
 	}
-	r.published("ansible", "web01")
-	r.published("ansible", "db01")
+	r.checkPublished("ansible", "web01")
+	r.checkPublished("ansible", "db01")
 
 	config := "plugin: decamp.decamp.fleet\nserver_url: " + r.url + "\nserver_fingerprint: '" + r.fingerprint + "'\n" +
 		"compose: {ansible_host: inventory_hostname ~ '.example.com'}\nkeyed_groups: [{key: decamp_warm | string, prefix: warm}]\n"
 	must(t, os.WriteFile(r.path("decamp.yml"), []byte(config), 0o600))
-	cmd := r.ansible("ansible-inventory", "-i", r.path("decamp.yml"), "--list")
+	cmd := r.ansibleCommand("ansible-inventory", "-i", r.path("decamp.yml"), "--list")
 	cmd.Env = append(cmd.Env, "DECAMP_TOKEN_FILE="+r.path("view.token"))
 	var log bytes.Buffer
 	cmd.Stderr = &log
@@ -91,12 +91,12 @@ func TestAnsibleMigratesVMs(t *testing.T) {
 	}
 	host := meta.Meta.Hostvars["web01"]
 	for name, want := range map[string]string{"ansible_host": "web01.example.com", "decamp_plan": "ansible", "decamp_state": "done"} {
-		if got := host[name]; !reflect.DeepEqual(got, map[string]any{"__ansible_unsafe": want}) { // data of another system
+		if got := host[name]; !reflect.DeepEqual(got, map[string]any{"__ansible_unsafe": want}) { // Ansible marks data of other systems as unsafe
 			t.Errorf("web01: %s is %v, want %s", name, got, want)
 		}
 	}
 
-	cmd = r.ansible("ansible-inventory", "-i", r.path("decamp.yml"), "--list")
+	cmd = r.ansibleCommand("ansible-inventory", "-i", r.path("decamp.yml"), "--list")
 	if text, err := cmd.CombinedOutput(); err == nil || !bytes.Contains(text, []byte("Remedy: create a token")) {
 		t.Errorf("without a token: %v\n%s", err, text)
 	}

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// fenced matches a code block of a Markdown page.
-var fenced = regexp.MustCompile("(?s)\n```(python|yaml)\n(.*?)```")
+// codeBlock matches a code block of a Markdown page.
+var codeBlock = regexp.MustCompile("(?s)\n```(python|yaml)\n(.*?)```")
 
-// documented returns the code blocks of docs/automation.md in a language.
-func documented(t *testing.T, language string) (blocks []string) {
+// guideBlocks returns the code blocks of docs/automation.md in a language.
+func guideBlocks(t *testing.T, language string) (blocks []string) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/automation.md")
 	must(t, err)
-	for _, m := range fenced.FindAllStringSubmatch(string(page), -1) {
+	for _, m := range codeBlock.FindAllStringSubmatch(string(page), -1) {
 		if m[1] == language {
 			blocks = append(blocks, m[2])
 		}
@@ -24,7 +24,7 @@ func documented(t *testing.T, language string) (blocks []string) {
 	return blocks
 }
 
-// The guide to automation: its requests with curl and its Python program run with a real server.
+// The curl requests and the Python program of the guide to automation work with a real server.
 func TestAutomationGuide(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "guide")
@@ -33,16 +33,16 @@ func TestAutomationGuide(t *testing.T) {
 	must(t, os.WriteFile(r.path("plan.yaml"), []byte(plan), 0o600))
 	here := strings.NewReplacer("https://mover:8470", r.url, "AB:CD:…", r.fingerprint, "ci.token", r.path("operate.token"), "plan.yaml", r.path("plan.yaml"))
 
-	programs := documented(t, "python")
+	programs := guideBlocks(t, "python")
 	if len(programs) != 1 {
-		t.Fatalf("%d programs", len(programs))
+		t.Fatalf("got %d programs, want 1", len(programs))
 	}
-	cmd := r.command(tool(t, "python"), "-c", here.Replace(programs[0]))
+	cmd := r.command(toolPath(t, "python"), "-c", here.Replace(programs[0]))
 	cmd.Env = append(cmd.Env, "PYTHONPATH="+pythonDir+"/src")
 	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "ended {'done': 1}\n" {
 		t.Errorf("the program: %v\n%s", err, out)
 	}
-	r.published("guide", "web02")
+	r.checkPublished("guide", "web02")
 
 	page, err := os.ReadFile("../../docs/automation.md")
 	must(t, err)
@@ -62,15 +62,15 @@ func TestAutomationGuide(t *testing.T) {
 			requests++
 			command = strings.Replace(command, "curl ", "curl -sS --max-time 60 ", 1)
 		}
-		if strings.Contains(command, "/v1/events") { // it does not end; head ends it
+		if strings.Contains(command, "/v1/events") { // an endless stream, so head ends it
 			command = strings.TrimSuffix(command, "\n") + " | head -n 12\n"
 		}
 		script.WriteString(here.Replace(command))
 	}
 	out, err := r.command("bash", "-c", script.String()).CombinedOutput()
-	for _, want := range []string{`"name":"wave-1"`, `"state":"ended"`, "event: changes", `"kind":"conflict"`} { // a plan that has ended has no cutover
+	for _, want := range []string{`"name":"wave-1"`, `"state":"ended"`, "event: changes", `"kind":"conflict"`} { // the conflict: the plan has ended, so it has no cutover
 		if !strings.Contains(string(out), want) {
-			t.Errorf("the requests return no %s", want)
+			t.Errorf("the output of the requests does not contain %s", want)
 		}
 	}
 	if err != nil || requests != 4 {
@@ -78,20 +78,20 @@ func TestAutomationGuide(t *testing.T) {
 	}
 }
 
-// Ansible accepts the playbook of the guide, and PyYAML all other files in it.
+// The playbook of the guide has valid syntax for Ansible, and the other YAML blocks are valid.
 func TestAutomationGuideParses(t *testing.T) {
 	t.Parallel()
 	r := &rig{t: t, dir: t.TempDir()}
-	blocks := documented(t, "yaml")
+	blocks := guideBlocks(t, "yaml")
 	if len(blocks) != 4 {
-		t.Fatalf("%d blocks", len(blocks))
+		t.Fatalf("got %d blocks, want 4", len(blocks))
 	}
 	must(t, os.WriteFile(r.path("playbook.yml"), []byte(blocks[0]), 0o600))
-	if out, err := r.ansible("ansible-playbook", "--syntax-check", r.path("playbook.yml")).CombinedOutput(); err != nil {
+	if out, err := r.ansibleCommand("ansible-playbook", "--syntax-check", r.path("playbook.yml")).CombinedOutput(); err != nil {
 		t.Errorf("the playbook: %v\n%s", err, out)
 	}
 	for _, block := range blocks[1:] {
-		cmd := exec.CommandContext(t.Context(), tool(t, "python"), "-c", "import sys, yaml; assert isinstance(yaml.safe_load(sys.stdin), dict)")
+		cmd := exec.CommandContext(t.Context(), toolPath(t, "python"), "-c", "import sys, yaml; assert isinstance(yaml.safe_load(sys.stdin), dict)")
 		cmd.Stdin = strings.NewReader(block)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s\n%s", err, block, out)

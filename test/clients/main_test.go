@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/test/program"
 )
 
-// binary is the decamp that TestMain built.
+// binary is the path of the decamp that TestMain built.
 var binary string
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &binary)) }

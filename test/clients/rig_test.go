@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	// secret is the password of the emulated host. No client needs it: a credential of the access file has it.
+	// secret is the password of the emulated host. Clients do not need it, because the access file has it.
 	secret = "hush-5c1d20-do-not-tell"
 	// tools is the folder that scripts/setup.sh creates.
 	tools = "../../build/clients/bin"
 )
 
-// rig is an emulated host and a decamp serve, which offers folders.
+// rig is an emulated host and a decamp serve that offers folders.
 type rig struct {
 	t           *testing.T
 	lab         *lab.Lab
 	dir         string
 	source      string // URL of the emulated host
 	url         string // address of the server
-	fingerprint string // SHA-256 of its certificate
+	fingerprint string // SHA-256 of the server's certificate
 }
 
 // newRig starts the emulated host and the server, with a token for each role in DIR/ROLE.token.
@@ -58,7 +58,7 @@ func newRig(t *testing.T, folders ...string) *rig {
 		must(t, err)
 		must(t, os.WriteFile(r.path(role+".token"), out, 0o600))
 	}
-	r.serve(folders)
+	r.startServer(folders)
 	return r
 }
 
@@ -67,8 +67,8 @@ func (r *rig) path(parts ...string) string {
 	return filepath.Join(append([]string{r.dir}, parts...)...)
 }
 
-// serve starts the server, which ends with the test.
-func (r *rig) serve(folders []string) {
+// startServer starts the server. It ends with the test.
+func (r *rig) startServer(folders []string) {
 	r.t.Helper()
 	args := []string{"serve", "--json", "--listen", "127.0.0.1:0", "--name", "server", "--state", r.path("state")}
 	for _, folder := range folders {
@@ -95,13 +95,13 @@ func (r *rig) serve(folders []string) {
 	}()
 	r.url, r.fingerprint = "https://"+ready.Serving, ready.Fingerprint
 	r.t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = cmd.Process.Signal(syscall.SIGTERM) // fails if the server has ended
 		<-ended
 		if err := cmd.Wait(); err != nil {
 			r.t.Errorf("the server ended: %v\n%s", err, log.String())
 		}
 		if strings.Contains(log.String(), secret) {
-			r.t.Error("the log of the server has the password")
+			r.t.Error("the log of the server contains the password")
 		}
 	})
 }
@@ -115,8 +115,8 @@ func (r *rig) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// tool returns the path of a program that scripts/setup.sh installed.
-func tool(t *testing.T, name string) string {
+// toolPath returns the path of a program that scripts/setup.sh installed.
+func toolPath(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(tools, name))
 	must(t, err)
@@ -124,8 +124,8 @@ func tool(t *testing.T, name string) string {
 	return path
 }
 
-// published checks that the images of a VM in a folder have the content of its disks.
-func (r *rig) published(folder, vm string) {
+// checkPublished compares the first image of a VM in a folder with the source disk.
+func (r *rig) checkPublished(folder, vm string) {
 	r.t.Helper()
 	want, err := r.lab.Disk(vm, 0)
 	must(r.t, err)

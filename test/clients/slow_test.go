@@ -10,21 +10,20 @@ import (
 	"testing"
 )
 
-// Commands to plans change them once, and each refusal has a remedy.
+// The tasks of the playbook refuse.yml succeed: commands to plans change them once, and each refusal has a remedy.
 func TestAnsibleRefusals(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "cold", "warm")
-	r.playbook("refuse.yml")
+	r.runPlaybook("refuse.yml")
 }
 
-// bootstrap is the script with which ansible-test installs pip. It would download its own.
-const bootstrap = `import ensurepip, subprocess, sys
+// pipBootstrap replaces the script that ansible-test downloads to install pip.
+const pipBootstrap = `import ensurepip, subprocess, sys
 ensurepip.bootstrap()
 subprocess.check_call([sys.executable, "-m", "pip", "install", "-q"] + [a for a in sys.argv[1:] if a.startswith("pip")])
 `
 
-// The sanity tests of ansible-core have no objection to the collection. They run on copies, and install their tools
-// from PyPI.
+// The collection passes the sanity tests of ansible-core. They run on a copy and install their tools from PyPI.
 func TestAnsibleSanity(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -32,8 +31,8 @@ func TestAnsibleSanity(t *testing.T) {
 	must(t, os.CopyFS(collection, os.DirFS("../../clients/ansible")))
 	cache := filepath.Join(dir, ".ansible", "test", "cache")
 	must(t, os.MkdirAll(cache, 0o700))
-	must(t, os.WriteFile(filepath.Join(cache, "get_pip_24_2.py"), []byte(bootstrap), 0o600))
-	path := "PATH=" + filepath.Dir(tool(t, "python")) + ":/usr/bin:/bin" // Debian's Python, whose version ansible-test knows
+	must(t, os.WriteFile(filepath.Join(cache, "get_pip_24_2.py"), []byte(pipBootstrap), 0o600))
+	path := "PATH=" + filepath.Dir(toolPath(t, "python")) + ":/usr/bin:/bin" // Debian's Python, whose version ansible-test knows
 	for _, args := range [][]string{{"git", "init", "-q"}, {"git", "add", "-A"}, {"ansible-test", "sanity", "--local", "--python", "default"}} {
 		cmd := exec.CommandContext(t.Context(), "/usr/bin/env", args...)
 		cmd.Dir = collection
@@ -44,14 +43,14 @@ func TestAnsibleSanity(t *testing.T) {
 	}
 }
 
-// The client has complete types, and uses no newer Python than its package claims.
+// The client has complete type annotations and works with the oldest Python version of its package.
 func TestPythonClientIsTyped(t *testing.T) {
 	t.Parallel()
 	runTool(t, pythonDir, "mypy", "--cache-dir", t.TempDir(), "src", "tests")
 	runTool(t, pythonDir, "vermin", "-t=3.9-", "--eval-annotations", "--violations", "src")
 }
 
-// The wheel and the archive of the collection depend on the sources only, have the version, and can be installed.
+// Two builds of the wheel and of the archive of the collection are identical. Both can be installed and have the version.
 func TestPackagesAreReproducible(t *testing.T) {
 	t.Parallel()
 	wheel, archive := "decamp_client-1.2.3-py3-none-any.whl", "decamp-decamp-1.2.3.tar.gz"
@@ -77,13 +76,13 @@ func TestPackagesAreReproducible(t *testing.T) {
 
 	python := filepath.Join(built[0], "python")
 	runTool(t, ".", "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-deps", "--target", python, filepath.Join(built[0], wheel))
-	cmd := exec.CommandContext(t.Context(), tool(t, "python"), "-c", "import decamp_client, importlib.metadata as m; print(decamp_client.__file__, m.version('decamp-client'))")
+	cmd := exec.CommandContext(t.Context(), toolPath(t, "python"), "-c", "import decamp_client, importlib.metadata as m; print(decamp_client.__file__, m.version('decamp-client'))")
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+python)
 	if out, err := cmd.CombinedOutput(); err != nil || string(out) != python+"/decamp_client/__init__.py 1.2.3\n" {
 		t.Errorf("the installed client: %v\n%s", err, out)
 	}
 
-	install := exec.CommandContext(t.Context(), tool(t, "ansible-galaxy"), "collection", "install", "--offline", "-p", built[0], filepath.Join(built[0], archive))
+	install := exec.CommandContext(t.Context(), toolPath(t, "ansible-galaxy"), "collection", "install", "--offline", "-p", built[0], filepath.Join(built[0], archive))
 	install.Env = append(os.Environ(), "ANSIBLE_HOME="+t.TempDir(), "LC_ALL=C.UTF-8")
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Errorf("ansible-galaxy: %v\n%s", err, out)

@@ -1,4 +1,4 @@
-// Package convert proves conversions by booting what they leave.
+// Package convert tests conversions of guests. Its tests boot the converted guests.
 package convert
 
 import (
@@ -18,18 +18,18 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// A guest that VMware left, without any virtio in its initramfs, boots from virtio-scsi with
-// virtio-net once it is converted. Not converted it does not, and says why.
+// A guest of VMware without virtio drivers in its initramfs boots from virtio-scsi with virtio-net after its conversion.
+// Without the conversion it does not boot and prints the reason.
 func TestLinuxAppendMakesAGuestBootFromVirtio(t *testing.T) {
 	t.Parallel()
 	plain := tinyguest.Image(t, tinyguest.NoVirtio)
 	t.Run("converted", func(t *testing.T) {
 		t.Parallel()
-		image := copied(t, plain)
+		image := copyImage(t, plain)
 		began := time.Now()
-		result := converted(t, image, convert.Options{})
+		result := convertImage(t, image, convert.Options{})
 		t.Logf("linux-append: %v, %d changes", time.Since(began), len(result.Changes))
-		m, err := boot.Domain(t.Context(), domain(t, image), boot.Options{})
+		m, err := boot.Domain(t.Context(), writeDomain(t, image), boot.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,24 +37,24 @@ func TestLinuxAppendMakesAGuestBootFromVirtio(t *testing.T) {
 		if m.Disk != "sda" || m.Driver != "virtio_scsi" || len(m.Cards) != 1 || m.Cards[0] != card {
 			t.Errorf("marker %+v", m)
 		}
-		if again := converted(t, image, convert.Options{}); len(again.Changes) != 0 {
+		if again := convertImage(t, image, convert.Options{}); len(again.Changes) != 0 {
 			t.Errorf("the second run changed %v", again.Changes)
 		}
 	})
 	if !lane.Slow {
-		return // test/cli has TestGuestThatIsNotConvertedStopsInItsInitramfs
+		return // test/cli has TestUnconvertedGuestStopsInInitramfs
 	}
 	t.Run("not converted", func(t *testing.T) {
 		t.Parallel()
-		_, err := boot.Domain(t.Context(), domain(t, plain), boot.Options{})
+		_, err := boot.Domain(t.Context(), writeDomain(t, plain), boot.Options{})
 		if err == nil || !strings.Contains(err.Error(), "no root device /dev/sda1") {
-			t.Errorf("got %v, want the guest's own complaint", err)
+			t.Errorf("got %v, want the error of the guest", err)
 		}
 	})
 }
 
-// converted runs linux-append on an overlay, and puts that onto the image.
-func converted(t *testing.T, image string, options convert.Options) convert.Result {
+// convertImage runs linux-append on an overlay and applies the overlay to the image.
+func convertImage(t *testing.T, image string, options convert.Options) convert.Result {
 	t.Helper()
 	ctx := t.Context()
 	src, err := rawfile.OpenSource(image, rawfile.SourceOptions{})
@@ -76,22 +76,22 @@ func converted(t *testing.T, image string, options convert.Options) convert.Resu
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := o.ApplyTo(ctx, onto{file}); err != nil {
+	if err := o.ApplyTo(ctx, fileWriter{file}); err != nil {
 		t.Fatal(err)
 	}
 	return result
 }
 
-// onto writes to an image's file.
-type onto struct{ *os.File }
+// fileWriter writes an overlay to a file.
+type fileWriter struct{ *os.File }
 
-func (f onto) WriteAt(_ context.Context, p []byte, off int64) error {
+func (f fileWriter) WriteAt(_ context.Context, p []byte, off int64) error {
 	_, err := f.File.WriteAt(p, off)
 	return err
 }
 
-// copied is an image that may be written to.
-func copied(t *testing.T, image string) string {
+// copyImage returns the path of a writable copy of an image.
+func copyImage(t *testing.T, image string) string {
 	t.Helper()
 	data, err := os.ReadFile(image)
 	if err != nil {
@@ -104,8 +104,8 @@ func copied(t *testing.T, image string) string {
 	return path
 }
 
-// domain defines a VM on virtio with that image.
-func domain(t *testing.T, image string) string {
+// writeDomain writes the definition of a VM with virtio hardware and that image, and returns its path.
+func writeDomain(t *testing.T, image string) string {
 	t.Helper()
 	text, err := os.ReadFile("testdata/virtio.xml")
 	if err != nil {

@@ -15,39 +15,39 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// A guest whose EFI boot entry stayed behind is started by a firmware that knows nothing of it,
-// once it is converted. Not converted it ends in the firmware.
+// A guest without its EFI boot entry boots after its conversion, because the conversion adds the fallback loader. Without
+// the loader it ends in the UEFI shell.
 func TestGuestBootsWithoutItsBootEntry(t *testing.T) {
 	t.Parallel()
 	plain := tinyguest.Image(t, tinyguest.Vendor)
 	t.Run("converted", func(t *testing.T) {
 		t.Parallel()
-		image := copied(t, plain)
-		result := converted(t, image, convert.Options{EFI: true})
+		image := copyImage(t, plain)
+		result := convertImage(t, image, convert.Options{EFI: true})
 		const loader = "boot/efi/EFI/BOOT/BOOTX64.EFI"
-		if !slices.Contains(changed(result), loader) {
-			t.Errorf("changed %q, without %s", changed(result), loader)
+		if !slices.Contains(changedPaths(result), loader) {
+			t.Errorf("changed %q, want %s among them", changedPaths(result), loader)
 		}
 		checkESP(t, image)
-		m, err := boot.Domain(t.Context(), efiDomain(t, image), boot.Options{})
+		m, err := boot.Domain(t.Context(), writeEFIDomain(t, image), boot.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if m.Firmware != "efi" || m.Driver != "virtio_scsi" {
 			t.Errorf("marker %+v", m)
 		}
-		if again := converted(t, image, convert.Options{EFI: true}); len(again.Changes) != 0 {
+		if again := convertImage(t, image, convert.Options{EFI: true}); len(again.Changes) != 0 {
 			t.Errorf("the second run changed %v", again.Changes)
 		}
 	})
 	if !lane.Slow {
-		return // TestBootEntryOfTheDomain of testboot ends in the shell, too
+		return // TestBootEntryOfTheDomain of package testboot also ends in the shell
 	}
 	t.Run("loader not added", func(t *testing.T) {
 		t.Parallel()
-		image := copied(t, plain)
-		converted(t, image, convert.Options{})
-		xml, err := os.ReadFile(efiDomain(t, image))
+		image := copyImage(t, plain)
+		convertImage(t, image, convert.Options{})
+		xml, err := os.ReadFile(writeEFIDomain(t, image))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestGuestBootsWithoutItsBootEntry(t *testing.T) {
 	})
 }
 
-// checkESP has dosfstools look at the system partition of a test guest.
+// checkESP checks the EFI system partition of a test guest with fsck.fat.
 func checkESP(t *testing.T, image string) {
 	t.Helper()
 	data, err := os.ReadFile(image)
@@ -74,10 +74,10 @@ func checkESP(t *testing.T, image string) {
 	}
 }
 
-// efiDomain is domain with EFI.
-func efiDomain(t *testing.T, image string) string {
+// writeEFIDomain is like writeDomain, with EFI firmware.
+func writeEFIDomain(t *testing.T, image string) string {
 	t.Helper()
-	path := domain(t, image)
+	path := writeDomain(t, image)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

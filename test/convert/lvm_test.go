@@ -9,11 +9,11 @@ import (
 	"github.com/decamp/decamp/internal/guest"
 )
 
-// ext4 on a logical volume is written in this process, extent by extent where LVM has it.
-func TestExtOnLVM(t *testing.T) {
+// A conversion writes ext4 on a logical volume without an appliance, at the positions of the LVM extents.
+func TestExt4OnLVM(t *testing.T) {
 	const spec = "/dev/mapper/vg--0-root"
-	image := diskOf(t, lvmOf(t, extOf(t, linux(spec))))
-	disks := layered(t, image)
+	image := newDisk(t, newLVM(t, newExt4(t, newDebian(spec))))
+	disks := openDisks(t, image)
 	if v := disks[0].Report.Verdict; !strings.Contains(v, "linux-append") {
 		t.Errorf("the verdict before is %q", v)
 	}
@@ -21,16 +21,16 @@ func TestExtOnLVM(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, disks, image)
-	part := outOfLVM(t, cut(t, image), 40<<20)
-	run(t, "e2fsck", "-fn", part)
-	if got := changed(result); !slices.Contains(got, initrd) || slices.Contains(got, "etc/fstab") {
+	applyChanges(t, disks, image)
+	part := extractLVM(t, extractPartition(t, image), 40<<20)
+	runTool(t, "e2fsck", "-fn", part)
+	if got := changedPaths(result); !slices.Contains(got, initrd) || slices.Contains(got, "etc/fstab") {
 		t.Errorf("changed %q", got)
 	}
-	if got := held(t, guest.Ext4, part, initrd); !strings.Contains(got, "decamp-appended") {
+	if got := readGuestFile(t, guest.Ext4, part, initrd); !strings.Contains(got, "decamp-appended") {
 		t.Errorf("the initramfs has %d bytes and no second archive", len(got))
 	}
-	if got := held(t, guest.Ext4, part, "etc/fstab"); !strings.HasPrefix(got, spec) {
-		t.Errorf("fstab is %q: the mapper's name stays", got)
+	if got := readGuestFile(t, guest.Ext4, part, "etc/fstab"); !strings.HasPrefix(got, spec) {
+		t.Errorf("fstab is %q, want %s unchanged", got, spec)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/decamp/decamp/test/program"
 )
 
-// decamp is the decamp that appliances run.
-var decamp string
+// decampBinary is the path of the decamp that appliances run.
+var decampBinary string
 
-func TestMain(m *testing.M) { os.Exit(program.Main(m, &decamp)) }
+func TestMain(m *testing.M) { os.Exit(program.Main(m, &decampBinary)) }

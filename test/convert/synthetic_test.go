@@ -25,7 +25,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
-// What is here makes guests that have all that a conversion looks at, and would not boot.
+// This file creates guests with the files that a conversion reads. They cannot boot.
 
 const (
 	release  = "6.1.0-31-amd64"
@@ -33,11 +33,11 @@ const (
 	initrd   = "boot/initrd.img-" + release
 )
 
-// A tree is files by path; one that ends in a slash is a folder.
+// A tree maps paths to file contents. A path that ends in a slash is a folder.
 type tree map[string]string
 
-// linux is what a small Debian has, its root in fstab by spec.
-func linux(spec string) tree {
+// newDebian returns the files of a small Debian. Its fstab has the root device spec.
+func newDebian(spec string) tree {
 	var w initramfs.Writer
 	w.File("conf/modules", []byte("vmw_pvscsi\n"))
 	w.File("conf/initramfs.conf", []byte("MODULES=dep\n"))
@@ -62,8 +62,8 @@ func linux(spec string) tree {
 	return out
 }
 
-// lay writes the tree into a folder.
-func (f tree) lay(t testing.TB) string {
+// writeTo writes the tree to a new folder and returns its path.
+func (f tree) writeTo(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range f {
@@ -81,8 +81,8 @@ func (f tree) lay(t testing.TB) string {
 	return dir
 }
 
-// run runs a tool, which scripts/setup.sh has installed.
-func run(t testing.TB, name string, args ...string) string {
+// runTool runs a tool that scripts/setup.sh installs, and returns its output.
+func runTool(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	for _, dir := range []string{"", "/usr/sbin", "/sbin"} {
 		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
@@ -97,8 +97,8 @@ func run(t testing.TB, name string, args ...string) string {
 	return ""
 }
 
-// sized makes an empty file of so many MiB.
-func sized(t testing.TB, mib int64) string {
+// emptyFile creates a sparse file of that many MiB.
+func emptyFile(t testing.TB, mib int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "part")
 	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, mib<<20)); err != nil {
@@ -107,10 +107,10 @@ func sized(t testing.TB, mib int64) string {
 	return path
 }
 
-// xfsOf makes an XFS, of the least size that mkfs makes.
-func xfsOf(t testing.TB, f tree) string {
+// newXFS creates an XFS of the minimum size.
+func newXFS(t testing.TB, f tree) string {
 	t.Helper()
-	path, dir := sized(t, 320), f.lay(t)
+	path, dir := emptyFile(t, 320), f.writeTo(t)
 	var proto strings.Builder
 	proto.WriteString("/none\n0 0\nd--755 0 0\n")
 	protofile(t, &proto, dir)
@@ -119,11 +119,11 @@ func xfsOf(t testing.TB, f tree) string {
 	if err := os.WriteFile(text, []byte(proto.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(t, "mkfs.xfs", "-q", "-m", "uuid="+rootUUID, "-p", text, path)
+	runTool(t, "mkfs.xfs", "-q", "-m", "uuid="+rootUUID, "-p", text, path)
 	return path
 }
 
-// protofile lists a folder for mkfs.xfs.
+// protofile writes the content of a folder to out in the format of mkfs.xfs -p.
 func protofile(t testing.TB, out *strings.Builder, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -142,24 +142,24 @@ func protofile(t testing.TB, out *strings.Builder, dir string) {
 	}
 }
 
-func btrfsOf(t testing.TB, f tree) string {
+func newBtrfs(t testing.TB, f tree) string {
 	t.Helper()
-	path := sized(t, 160)
-	run(t, "mkfs.btrfs", "-q", "-U", rootUUID, "--rootdir", f.lay(t), path)
+	path := emptyFile(t, 160)
+	runTool(t, "mkfs.btrfs", "-q", "-U", rootUUID, "--rootdir", f.writeTo(t), path)
 	return path
 }
 
-func extOf(t testing.TB, f tree) string {
+func newExt4(t testing.TB, f tree) string {
 	t.Helper()
-	path := sized(t, 40)
-	run(t, "mke2fs", "-q", "-F", "-t", "ext4", "-U", rootUUID, "-E", "root_owner=0:0", "-d", f.lay(t), path)
+	path := emptyFile(t, 40)
+	runTool(t, "mke2fs", "-q", "-F", "-t", "ext4", "-U", rootUUID, "-E", "root_owner=0:0", "-d", f.writeTo(t), path)
 	return path
 }
 
-const partAt = 1 << 20 // where the partition is
+const partitionOffset = 1 << 20 // offset of the partition in bytes
 
-// diskOf makes a disk with one partition, which holds a file.
-func diskOf(t testing.TB, part string) string {
+// newDisk creates a disk with one partition, which contains the file part.
+func newDisk(t testing.TB, part string) string {
 	t.Helper()
 	info, err := os.Stat(part)
 	if err != nil {
@@ -167,20 +167,20 @@ func diskOf(t testing.TB, part string) string {
 	}
 	mbr := make([]byte, 512)
 	mbr[510], mbr[511], mbr[450] = 0x55, 0xaa, 0x83
-	binary.LittleEndian.PutUint32(mbr[454:], partAt/512)
+	binary.LittleEndian.PutUint32(mbr[454:], partitionOffset/512)
 	binary.LittleEndian.PutUint32(mbr[458:], uint32(info.Size()/512))
-	path := sized(t, (partAt+info.Size())>>20)
+	path := emptyFile(t, (partitionOffset+info.Size())>>20)
 	copyInto(t, path, bytes.NewReader(mbr), 0)
 	f, err := os.Open(part)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	copyInto(t, path, f, partAt)
+	copyInto(t, path, f, partitionOffset)
 	return path
 }
 
-// copyInto writes what r has at an offset of a file; zeros stay holes.
+// copyInto copies r to a file at an offset. Blocks of zeros stay holes.
 func copyInto(t testing.TB, path string, r io.Reader, off int64) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -203,20 +203,20 @@ func copyInto(t testing.TB, path string, r io.Reader, off int64) {
 }
 
 const (
-	lvmStart  = 1 << 20 // of the first extent
-	lvmExtent = 4 << 20
+	lvmDataOffset = 1 << 20 // offset of the first extent
+	lvmExtent     = 4 << 20
 )
 
-// lvmOf makes a physical volume of the group "vg-0" with one volume, "root", in two pieces
-// whose order is not that on the disk.
-func lvmOf(t testing.TB, part string) string {
+// newLVM creates a physical volume of the group "vg-0". The volume "root" contains part and has two segments, which are
+// in reverse order on the disk.
+func newLVM(t testing.TB, part string) string {
 	t.Helper()
 	info, err := os.Stat(part)
 	if err != nil {
 		t.Fatal(err)
 	}
 	extents := info.Size() / lvmExtent
-	path := sized(t, (lvmStart+(extents+2)*lvmExtent)>>20)
+	path := emptyFile(t, (lvmDataOffset+(extents+2)*lvmExtent)>>20)
 	const id = "AAAAAA-AAAA-AAAA-AAAA-AAAA-AAAA-AAAAAA"
 	first := extents / 2
 	text := fmt.Sprintf(`vg-0 { id = "BBBBBB-BBBB-BBBB-BBBB-BBBB-BBBB-BBBBBB" seqno = 1 status = ["RESIZEABLE", "READ", "WRITE"] extent_size = %d
@@ -224,35 +224,35 @@ physical_volumes { pv0 { id = "%s" status = ["ALLOCATABLE"] pe_start = %d pe_cou
 logical_volumes { root { id = "CCCCCC-CCCC-CCCC-CCCC-CCCC-CCCC-CCCCCC" status = ["READ", "WRITE", "VISIBLE"] segment_count = 2
 segment1 { start_extent = 0 extent_count = %d type = "striped" stripe_count = 1 stripes = ["pv0", %d] }
 segment2 { start_extent = %d extent_count = %d type = "striped" stripe_count = 1 stripes = ["pv0", 0] } } } }
-`, lvmExtent/512, id, lvmStart/512, extents+2, first, extents-first+1, first, extents-first) + "\x00"
-	copyInto(t, path, bytes.NewReader(lvmHead(id, text, info.Size())), 0)
+`, lvmExtent/512, id, lvmDataOffset/512, extents+2, first, extents-first+1, first, extents-first) + "\x00"
+	copyInto(t, path, bytes.NewReader(lvmHeader(id, text, info.Size())), 0)
 	f, err := os.Open(part)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	copyInto(t, path, io.NewSectionReader(f, 0, first*lvmExtent), lvmStart+(extents-first+1)*lvmExtent)
-	copyInto(t, path, io.NewSectionReader(f, first*lvmExtent, info.Size()), lvmStart)
+	copyInto(t, path, io.NewSectionReader(f, 0, first*lvmExtent), lvmDataOffset+(extents-first+1)*lvmExtent)
+	copyInto(t, path, io.NewSectionReader(f, first*lvmExtent, info.Size()), lvmDataOffset)
 	return path
 }
 
-// outOfLVM takes the volume's content out of its physical volume again.
-func outOfLVM(t testing.TB, pv string, size int64) string {
+// extractLVM copies the content of the volume from its physical volume to a file.
+func extractLVM(t testing.TB, pv string, size int64) string {
 	t.Helper()
-	path, extents := sized(t, size>>20), size/lvmExtent
+	path, extents := emptyFile(t, size>>20), size/lvmExtent
 	first := extents / 2
 	f, err := os.Open(pv)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	copyInto(t, path, io.NewSectionReader(f, lvmStart+(extents-first+1)*lvmExtent, first*lvmExtent), 0)
-	copyInto(t, path, io.NewSectionReader(f, lvmStart, (extents-first)*lvmExtent), first*lvmExtent)
+	copyInto(t, path, io.NewSectionReader(f, lvmDataOffset+(extents-first+1)*lvmExtent, first*lvmExtent), 0)
+	copyInto(t, path, io.NewSectionReader(f, lvmDataOffset, (extents-first)*lvmExtent), first*lvmExtent)
 	return path
 }
 
-// lvmHead is the label and the metadata area of a physical volume.
-func lvmHead(id, text string, size int64) []byte {
+// lvmHeader returns the label and the metadata area of a physical volume.
+func lvmHeader(id, text string, size int64) []byte {
 	const area, header = 4096, 512
 	sum := func(p []byte) uint32 { return ^crc32.Update(^uint32(0xf597a6cf), crc32.IEEETable, p) }
 	le := binary.LittleEndian
@@ -264,15 +264,15 @@ func lvmHead(id, text string, size int64) []byte {
 	copy(label[24:], "LVM2 001")
 	copy(label[32:], strings.ReplaceAll(id, "-", ""))
 	le.PutUint64(label[64:], uint64(size))
-	le.PutUint64(label[72:], lvmStart) // the data; a pair of zeros ends each list
+	le.PutUint64(label[72:], lvmDataOffset) // data area; a pair of zeros ends each list
 	le.PutUint64(label[104:], area)
-	le.PutUint64(label[112:], lvmStart-area)
+	le.PutUint64(label[112:], lvmDataOffset-area)
 	le.PutUint32(label[16:], sum(label[20:]))
 	m := head[area:][:header]
 	copy(m[4:], " LVM2 x[5A%r0N*>")
 	le.PutUint32(m[20:], 1)
 	le.PutUint64(m[24:], area)
-	le.PutUint64(m[32:], lvmStart-area)
+	le.PutUint64(m[32:], lvmDataOffset-area)
 	le.PutUint64(m[40:], header)
 	le.PutUint64(m[48:], uint64(len(text)))
 	le.PutUint32(m[56:], sum([]byte(text)))
@@ -281,14 +281,14 @@ func lvmHead(id, text string, size int64) []byte {
 	return head
 }
 
-// layered opens images as disks to be converted.
-func layered(t testing.TB, images ...string) []convert.Disk {
+// openDisks opens images as disks for a conversion.
+func openDisks(t testing.TB, images ...string) []convert.Disk {
 	t.Helper()
-	return layeredWithin(t, 256<<20, images...)
+	return openDisksWithLimit(t, 256<<20, images...)
 }
 
-// layeredWithin has layers of limit bytes.
-func layeredWithin(t testing.TB, limit int64, images ...string) []convert.Disk {
+// openDisksWithLimit is like openDisks, with overlays of at most limit bytes.
+func openDisksWithLimit(t testing.TB, limit int64, images ...string) []convert.Disk {
 	t.Helper()
 	var srcs []disk.Source
 	var disks []convert.Disk
@@ -311,22 +311,22 @@ func layeredWithin(t testing.TB, limit int64, images ...string) []convert.Disk {
 	return disks
 }
 
-// put writes what was changed onto the images.
-func put(t testing.TB, disks []convert.Disk, images ...string) {
+// applyChanges writes the changes in the overlays to the images.
+func applyChanges(t testing.TB, disks []convert.Disk, images ...string) {
 	t.Helper()
 	for i, image := range images {
 		f, err := os.OpenFile(image, os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(disks[i].Overlay.ApplyTo(context.Background(), onto{f}), f.Close()); err != nil {
+		if err := errors.Join(disks[i].Overlay.ApplyTo(context.Background(), fileWriter{f}), f.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// cut takes the partition out of a disk.
-func cut(t testing.TB, image string) string {
+// extractPartition copies the partition of a disk to a file.
+func extractPartition(t testing.TB, image string) string {
 	t.Helper()
 	f, err := os.Open(image)
 	if err != nil {
@@ -337,13 +337,13 @@ func cut(t testing.TB, image string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := sized(t, (info.Size()-partAt)>>20)
-	copyInto(t, path, io.NewSectionReader(f, partAt, info.Size()), 0)
+	path := emptyFile(t, (info.Size()-partitionOffset)>>20)
+	copyInto(t, path, io.NewSectionReader(f, partitionOffset, info.Size()), 0)
 	return path
 }
 
-// held is a file's content as decamp reads it out of a file system.
-func held(t testing.TB, kind guest.FileSystem, part, path string) string {
+// readGuestFile reads a file from a file system with package guest.
+func readGuestFile(t testing.TB, kind guest.FileSystem, part, path string) string {
 	t.Helper()
 	f, err := os.Open(part)
 	if err != nil {
@@ -361,10 +361,10 @@ func held(t testing.TB, kind guest.FileSystem, part, path string) string {
 	return string(data)
 }
 
-// ourAppliance runs the program that the tests built, on the kernel that setup.sh unpacked.
-func ourAppliance(t testing.TB) *appliance.Appliance {
+// newAppliance returns an appliance with the decamp of the tests and the kernel that setup.sh unpacked.
+func newAppliance(t testing.TB) *appliance.Appliance {
 	t.Helper()
-	return appliance.New(appliance.Options{Kernel: kernelImage(t), Program: decamp})
+	return appliance.New(appliance.Options{Kernel: kernelImage(t), Program: decampBinary})
 }
 
 func kernelImage(t testing.TB) string {
@@ -376,8 +376,8 @@ func kernelImage(t testing.TB) string {
 	return images[0]
 }
 
-// changed lists the paths that a conversion changed.
-func changed(r convert.Result) (out []string) {
+// changedPaths returns the sorted paths that a conversion changed.
+func changedPaths(r convert.Result) (out []string) {
 	for _, c := range r.Changes {
 		out = append(out, c.Path)
 	}
@@ -385,8 +385,8 @@ func changed(r convert.Result) (out []string) {
 	return out
 }
 
-// below moves a tree into a folder.
-func (f tree) below(dir string) tree {
+// inFolder returns the tree with dir before each path.
+func (f tree) inFolder(dir string) tree {
 	out := tree{}
 	for path, text := range f {
 		out[dir+path] = text

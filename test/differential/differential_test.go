@@ -13,10 +13,10 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// seeds is how many disks each writer writes in the quick lane: some seconds of work.
-const seeds = 2
+// quickSeeds is the number of disks of each writer in the quick lane, which takes some seconds.
+const quickSeeds = 2
 
-// A testCase is one disk and the image that a writer made of it.
+// A testCase is a disk and the image that a writer created of it.
 type testCase struct {
 	writer writer
 	disk   disk
@@ -28,24 +28,24 @@ func (c testCase) String() string {
 	return fmt.Sprintf("%s (%s), seed %d, %d bytes, %s", c.writer.name, c.writer.format, c.seed, c.disk.size, filepath.Base(c.path))
 }
 
-// tally is how a reader did.
-type tally struct {
+// readerStats counts the results of a reader.
+type readerStats struct {
 	Right     int `json:"right"`
-	Explained int `json:"explained"` // differences that are on the list
-	Wrong     int `json:"wrong"`     // read as another disk, not on the list
-	Refused   int `json:"refused"`   // ended with an error, not on the list
+	Explained int `json:"explained"` // known differences
+	Wrong     int `json:"wrong"`     // images with wrong content, unknown differences
+	Refused   int `json:"refused"`   // errors, unknown differences
 }
 
-// enough is how many seeds show every difference on the list.
-const enough = 25
+// allDifferencesSeeds is the number of seeds that show each known difference.
+const allDifferencesSeeds = 25
 
-func TestEveryReaderSeesTheDiskThatWasWritten(t *testing.T) {
+func TestAllReadersReadWrittenDisk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts other readers for seconds")
 	}
-	n := seeds
+	n := quickSeeds
 	if lane.Slow {
-		n = 4 * seeds
+		n = 4 * quickSeeds
 	}
 	if text := os.Getenv("DECAMP_DIFFERENTIAL"); text != "" {
 		var err error
@@ -53,14 +53,14 @@ func TestEveryReaderSeesTheDiskThatWasWritten(t *testing.T) {
 			t.Fatalf("DECAMP_DIFFERENTIAL=%q: want a number of seeds", text)
 		}
 	}
-	readers, err := readers(t.Context(), "../..")
+	readers, err := startReaders(t.Context(), "../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := &comparison{T: t, readers: readers, tallies: map[string]*tally{}, used: make([]int, len(explained))}
+	run := &comparison{T: t, readers: readers, stats: map[string]*readerStats{}, applied: make([]int, len(knownDifferences))}
 	for seed := range n {
 		for i, w := range writers() {
-			run.one(w, seed, rand.New(rand.NewPCG(uint64(seed), uint64(i))))
+			run.compareImage(w, seed, rand.New(rand.NewPCG(uint64(seed), uint64(i))))
 		}
 	}
 	for _, r := range readers {
@@ -69,23 +69,23 @@ func TestEveryReaderSeesTheDiskThatWasWritten(t *testing.T) {
 				t.Errorf("%s: %v", r.name, err)
 			}
 		}
-		if r := run.tallies[r.name]; r == nil || r.Right == 0 {
-			t.Error("a reader read nothing")
+		if r := run.stats[r.name]; r == nil || r.Right == 0 {
+			t.Error("a reader read no image correctly")
 		}
 	}
-	run.report(n)
+	run.reportStats(n)
 }
 
 // comparison is one run of all writers and readers.
 type comparison struct {
 	*testing.T
 	readers []reader
-	tallies map[string]*tally
-	used    []int // how often each of explained applied
+	stats   map[string]*readerStats
+	applied []int // number of uses of each known difference
 }
 
-// one has a writer write a disk, and all readers read it.
-func (run *comparison) one(w writer, seed int, r *rand.Rand) {
+// compareImage writes a disk with one writer and reads it with all readers.
+func (run *comparison) compareImage(w writer, seed int, r *rand.Rand) {
 	folder := run.TempDir()
 	d, err := newDisk(r, filepath.Join(folder, "content"), randomSize(r))
 	c := testCase{writer: w, disk: d, seed: seed}
@@ -96,8 +96,8 @@ func (run *comparison) one(w writer, seed int, r *rand.Rand) {
 		run.Fatalf("%v: %v", c, err)
 	}
 	for _, reader := range run.readers {
-		if reader.reads(w) {
-			run.read(c, reader, filepath.Join(folder, "read"))
+		if reader.supports(w) {
+			run.readImage(c, reader, filepath.Join(folder, "read"))
 		}
 	}
 	if err := os.RemoveAll(folder); err != nil {
@@ -105,9 +105,9 @@ func (run *comparison) one(w writer, seed int, r *rand.Rand) {
 	}
 }
 
-func (run *comparison) read(c testCase, by reader, out string) {
+func (run *comparison) readImage(c testCase, by reader, out string) {
 	err := by.read(run.Context(), c.writer.format, c.path, out)
-	if errors.Is(err, errDied) {
+	if errors.Is(err, errReaderEnded) {
 		run.Fatalf("%v, read by %s: %v", c, by.name, err)
 	}
 	wrong := false
@@ -118,43 +118,43 @@ func (run *comparison) read(c testCase, by reader, out string) {
 	if rm := os.Remove(out); rm != nil && !errors.Is(rm, os.ErrNotExist) {
 		run.Fatal(rm)
 	}
-	if run.tallies[by.name] == nil {
-		run.tallies[by.name] = &tally{}
+	if run.stats[by.name] == nil {
+		run.stats[by.name] = &readerStats{}
 	}
 	if err == nil {
-		run.tallies[by.name].Right++
+		run.stats[by.name].Right++
 		return
 	}
-	for i, e := range explained {
-		if e.reader == by.name && e.wrong == wrong && e.of(c) {
-			run.used[i]++
-			run.tallies[by.name].Explained++
+	for i, e := range knownDifferences {
+		if e.reader == by.name && e.wrongContent == wrong && e.matches(c) {
+			run.applied[i]++
+			run.stats[by.name].Explained++
 			return
 		}
 	}
 	if wrong {
-		run.tallies[by.name].Wrong++
+		run.stats[by.name].Wrong++
 	} else {
-		run.tallies[by.name].Refused++
+		run.stats[by.name].Refused++
 	}
-	run.Errorf("%v, read by %s (another disk: %v): %v", c, by.name, wrong, err)
+	run.Errorf("%v, read by %s (wrong content: %v): %v", c, by.name, wrong, err)
 }
 
-// report logs the tallies, for make bench too, and finds differences that are gone.
-func (run *comparison) report(seeds int) {
-	text, err := json.Marshal(run.tallies)
+// reportStats logs the results, also for make bench. It reports known differences that did not occur.
+func (run *comparison) reportStats(seeds int) {
+	text, err := json.Marshal(run.stats)
 	if err != nil {
 		run.Fatal(err)
 	}
 	run.Logf("tallies %s", text)
-	for i, e := range explained {
-		if run.used[i] == 0 && seeds >= enough {
-			run.Errorf("%s: %s: no longer seen, take it off the list and off docs/formats/vmdk.md", e.reader, e.why)
+	for i, e := range knownDifferences {
+		if run.applied[i] == 0 && seeds >= allDifferencesSeeds {
+			run.Errorf("%s: %s: the difference did not occur; remove it from knownDifferences and docs/formats/vmdk.md", e.reader, e.why)
 		}
 	}
 }
 
-// A disk of more than 2 GiB has several files.
+// decamp reads disks of more than 2 GiB, which have several files.
 func TestPiecesOfTwoGigabytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	for _, sub := range []string{"twoGbMaxExtentSparse", "twoGbMaxExtentFlat"} {
@@ -167,7 +167,7 @@ func TestPiecesOfTwoGigabytes(t *testing.T) {
 		if err := os.Truncate(d.path, d.size); err != nil {
 			t.Fatal(err)
 		}
-		if err := scribbleAt(d.path, "across the pieces", 2<<30-9); err != nil {
+		if err := writeTextAt(d.path, "across the pieces", 2<<30-9); err != nil {
 			t.Fatal(err)
 		}
 		path, err := qemuVMDK(t.Context(), r, sub, d.path, folder, "disk.vmdk")
@@ -184,7 +184,7 @@ func TestPiecesOfTwoGigabytes(t *testing.T) {
 	}
 }
 
-func scribbleAt(path, text string, off int64) (err error) {
+func writeTextAt(path, text string, off int64) (err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -193,7 +193,7 @@ func scribbleAt(path, text string, off int64) (err error) {
 	return errors.Join(err, f.Close())
 }
 
-// A comparison that finds nothing would make every reader right.
+// compare finds each difference, because without that each reader would seem correct.
 func TestCompareFindsEveryDifference(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	folder := t.TempDir()
@@ -213,14 +213,14 @@ func TestCompareFindsEveryDifference(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d.compare(same) == nil {
-			t.Errorf("byte %d differs, and nothing was found", off)
+			t.Errorf("compare does not find the difference at byte %d", off)
 		}
 	}
 	if err := copyChanged(d.path, same, func(b []byte) []byte { return b[:len(b)-sector] }); err != nil {
 		t.Fatal(err)
 	}
 	if d.compare(same) == nil {
-		t.Error("a sector is missing, and nothing was found")
+		t.Error("compare does not find the missing sector")
 	}
 }
 

@@ -17,14 +17,14 @@ const (
 	grain  = 128 * sector
 )
 
-// A disk is random content in a raw file.
+// A disk is a raw file with random content.
 type disk struct {
 	path string
 	size int64
 }
 
-// randomSize returns a size that is hard for readers: one sector, a few around a grain, one that
-// fills no grain, one that does.
+// randomSize returns a size that is difficult for readers: a few sectors, about one grain, or a size with or without a
+// partial grain at the end.
 func randomSize(r *rand.Rand) int64 {
 	switch r.IntN(5) {
 	case 0:
@@ -39,7 +39,7 @@ func randomSize(r *rand.Rand) int64 {
 	return sector * (1 + r.Int64N(12000))
 }
 
-// newDisk writes a disk of size bytes: runs of random bytes, of text, of zeros, and holes.
+// newDisk writes a disk with runs of random bytes, text and zeros, and with holes.
 func newDisk(r *rand.Rand, path string, size int64) (d disk, err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -49,7 +49,7 @@ func newDisk(r *rand.Rand, path string, size int64) (d disk, err error) {
 	if err := f.Truncate(size); err != nil {
 		return d, err
 	}
-	fill := r.IntN(4) // of ten runs, how many have data; 0: few
+	fill := r.IntN(4) // determines the share of runs with data: 10, 40, 70 or 100 %
 	for off := int64(0); off < size; {
 		n := min(size-off, sector*(1+r.Int64N([]int64{1, 8, 128, 300}[r.IntN(4)])))
 		if r.IntN(10) <= fill*3 {
@@ -79,7 +79,7 @@ func randomBytes(r *rand.Rand, n int64) []byte {
 	return b
 }
 
-// compare reports how the raw file at path differs from the disk.
+// compare returns an error if the raw file at path differs from the disk.
 func (d disk) compare(path string) error {
 	got, err := os.Open(path)
 	if err != nil {
@@ -125,7 +125,7 @@ func nextData(f *os.File, off int64) int64 {
 	switch {
 	case err == unix.ENXIO:
 		return math.MaxInt64
-	case err != nil: // the file system cannot tell
+	case err != nil: // the file system does not support SEEK_DATA
 		return off
 	}
 	return at &^ (sector - 1)

@@ -18,33 +18,35 @@ import (
 	"github.com/decamp/decamp/internal/vmdk"
 )
 
-// A reader writes what an image holds into a raw file.
+// A reader converts an image to a raw file.
 type reader struct {
-	name   string
-	reads  func(w writer) bool
-	read   func(ctx context.Context, format, path, out string) error
-	closed func() error // nil: nothing to close
+	name     string
+	supports func(w writer) bool
+	read     func(ctx context.Context, format, path, out string) error
+	closed   func() error // ends the reader; may be nil
 }
 
-const fromAPipe = "decamp from a pipe"
+const pipeReader = "decamp from a pipe"
 
-// stream reports whether a writer's images are streams in the order of the disk.
-func (w writer) stream() bool {
+// isStream reports whether the images of a writer are streams in the order of the disk.
+func (w writer) isStream() bool {
 	return w.name == "qemu-img streamOptimized" || w.name == "VMDKstream" || w.name == "govmomi"
 }
 
-func (w writer) chain() bool { return w.name == "qemu-img sparse chain" || w.name == "qemu-img chain" }
+func (w writer) isChain() bool {
+	return w.name == "qemu-img sparse chain" || w.name == "qemu-img chain"
+}
 
-func readers(ctx context.Context, root string) ([]reader, error) {
+func startReaders(ctx context.Context, root string) ([]reader, error) {
 	any := func(writer) bool { return true }
 	all := []reader{
-		{name: "decamp", reads: any, read: readFile},
-		{name: fromAPipe, reads: writer.stream, read: readPipe},
-		{name: "qemu-img", reads: any, read: func(ctx context.Context, format, path, out string) error {
-			return command(ctx, "qemu-img", "convert", "-f", format, "-O", "raw", path, out)
+		{name: "decamp", supports: any, read: readFile},
+		{name: pipeReader, supports: writer.isStream, read: readPipe},
+		{name: "qemu-img", supports: any, read: func(ctx context.Context, format, path, out string) error {
+			return runCommand(ctx, "qemu-img", "convert", "-f", format, "-O", "raw", path, out)
 		}},
-		// It reads no parents, and no qcow2 with less than all of its clusters in place.
-		{name: "7-Zip", reads: func(w writer) bool { return !w.chain() }, read: read7Zip},
+		// 7-Zip does not read parents, and no qcow2 images with missing clusters.
+		{name: "7-Zip", supports: func(w writer) bool { return !w.isChain() }, read: read7Zip},
 	}
 	for name, by := range map[string]struct {
 		python, library string
@@ -58,12 +60,12 @@ func readers(ctx context.Context, root string) ([]reader, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, reader{name: name, reads: by.reads, read: p.read, closed: p.close})
+		all = append(all, reader{name: name, supports: by.reads, read: p.read, closed: p.close})
 	}
 	return all, nil
 }
 
-// readFile is what decamp convert does.
+// readFile reads an image as decamp convert does.
 func readFile(ctx context.Context, _, path, out string) (err error) {
 	src, err := diskfile.Open(ctx, path, diskfile.Options{Backing: true})
 	if err != nil {
@@ -118,7 +120,7 @@ func read7Zip(ctx context.Context, format, path, out string) (err error) {
 	return nil
 }
 
-// python is a process that reads one image after the other.
+// python is a Python process that reads images, one after the other.
 type python struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -143,8 +145,8 @@ func startPython(ctx context.Context, program, library string) (*python, error) 
 	return p, nil
 }
 
-// errDied is the answer of a library that took its process with it.
-var errDied = errors.New("the process of the reader ended")
+// errReaderEnded reports that a library ended the process of its reader.
+var errReaderEnded = errors.New("the process of the reader ended")
 
 func (p *python) read(_ context.Context, format, path, out string) error {
 	job, err := json.Marshal(map[string]string{"format": format, "in": path, "out": out})
@@ -152,11 +154,11 @@ func (p *python) read(_ context.Context, format, path, out string) error {
 		return err
 	}
 	if _, err := p.in.Write(append(job, '\n')); err != nil {
-		return errDied
+		return errReaderEnded
 	}
 	line, err := p.out.ReadBytes('\n')
 	if err != nil {
-		return errDied
+		return errReaderEnded
 	}
 	var answer struct{ Error string }
 	if err := json.Unmarshal(line, &answer); err != nil {

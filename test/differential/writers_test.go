@@ -13,8 +13,7 @@ import (
 	govmomi "github.com/vmware/govmomi/vmdk"
 )
 
-// A writer makes an image of a disk. It returns the path of the image, which may change the
-// disk.
+// A writer creates an image of a disk and returns its path. It may also change the disk.
 type writer struct {
 	name   string
 	format string // vmdk or qcow2
@@ -26,7 +25,7 @@ var (
 	subformats = []string{"monolithicSparse", "monolithicFlat", "twoGbMaxExtentSparse", "twoGbMaxExtentFlat", "streamOptimized"}
 )
 
-// writers are all of them.
+// writers returns all writers.
 func writers() (all []writer) {
 	for _, sub := range subformats {
 		all = append(all, writer{"qemu-img " + sub, "vmdk", func(ctx context.Context, r *rand.Rand, d disk, folder string) (string, error) {
@@ -40,7 +39,7 @@ func writers() (all []writer) {
 		writer{"qemu-img sparse chain", "vmdk", sparseChain},
 		writer{"VMDKstream", "vmdk", func(ctx context.Context, r *rand.Rand, d disk, folder string) (string, error) {
 			out := filepath.Join(folder, imageName(r, "streamOptimized"))
-			return out, command(ctx, "/usr/bin/python3", "-c", "import sys, VMDKstream; VMDKstream.convert_to_stream(sys.argv[1], sys.argv[2])", d.path, out)
+			return out, runCommand(ctx, "/usr/bin/python3", "-c", "import sys, VMDKstream; VMDKstream.convert_to_stream(sys.argv[1], sys.argv[2])", d.path, out)
 		}},
 		writer{"govmomi", "vmdk", govmomiStream},
 		writer{"qemu-img", "qcow2", func(ctx context.Context, r *rand.Rand, d disk, folder string) (string, error) {
@@ -52,27 +51,27 @@ func writers() (all []writer) {
 	return all
 }
 
-// imageName returns a name that claims another format than the image has, now and then.
+// imageName returns a file name. Sometimes its extension is that of another format.
 func imageName(r *rand.Rand, subformat string) string {
 	if subformat != "monolithicSparse" && subformat != "streamOptimized" {
-		return "disk.vmdk" // the names of its other files come from it
+		return "disk.vmdk" // the names of the other files depend on it
 	}
 	return []string{"disk.vmdk", "disk.vmdk", "disk.img", "disk.raw", "disk.qcow2", "disk"}[r.IntN(6)]
 }
 
-func command(ctx context.Context, name string, args ...string) error {
+func runCommand(ctx context.Context, name string, args ...string) error {
 	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
 	}
 	return nil
 }
 
-// qemuImage has qemu-img write a raw file as an image.
+// qemuImage converts a raw file to an image with qemu-img.
 func qemuImage(ctx context.Context, raw, out string, args ...string) (string, error) {
-	return out, command(ctx, "qemu-img", append(append([]string{"convert", "-f", "raw"}, args...), raw, out)...)
+	return out, runCommand(ctx, "qemu-img", append(append([]string{"convert", "-f", "raw"}, args...), raw, out)...)
 }
 
-// qemuVMDK does so with random options that the subformat has.
+// qemuVMDK converts a raw file to a VMDK with qemu-img, with random options that the subformat supports.
 func qemuVMDK(ctx context.Context, r *rand.Rand, subformat, raw, folder, name string) (string, error) {
 	options := "subformat=" + subformat
 	if strings.Contains(subformat, "parse") {
@@ -88,12 +87,12 @@ func qemuVMDK(ctx context.Context, r *rand.Rand, subformat, raw, folder, name st
 	}
 	args := []string{"-O", "vmdk", "-o", options}
 	if r.IntN(2) == 0 && !strings.Contains(subformat, "Flat") {
-		args = append(args, "-S", "512") // how long zeros must be to be left out
+		args = append(args, "-S", "512") // minimum length of zeros that qemu-img omits
 	}
 	return qemuImage(ctx, raw, filepath.Join(folder, name), args...)
 }
 
-// sparseChain is a base of any kind that can have children, and one to three deltas.
+// sparseChain creates a base that can have children, and one to three deltas.
 func sparseChain(ctx context.Context, r *rand.Rand, d disk, folder string) (string, error) {
 	sub := subformats[r.IntN(4)]
 	path, err := qemuVMDK(ctx, r, sub, d.path, folder, "base.vmdk")
@@ -104,16 +103,16 @@ func sparseChain(ctx context.Context, r *rand.Rand, d disk, folder string) (stri
 		below := path
 		path = filepath.Join(folder, fmt.Sprintf("delta%d.vmdk", i))
 		options := "subformat=" + []string{"monolithicSparse", "twoGbMaxExtentSparse"}[r.IntN(2)] + []string{"", ",zeroed_grain=on"}[r.IntN(2)]
-		err = command(ctx, "qemu-img", "create", "-q", "-f", "vmdk", "-o", options, "-b", filepath.Base(below), "-F", "vmdk", path)
+		err = runCommand(ctx, "qemu-img", "create", "-q", "-f", "vmdk", "-o", options, "-b", filepath.Base(below), "-F", "vmdk", path)
 		if err == nil {
-			err = scribble(ctx, r, d, "vmdk", path)
+			err = writeRandomly(ctx, r, d, "vmdk", path)
 		}
 	}
 	return path, err
 }
 
-// scribble writes to random places of an image, and to the disk.
-func scribble(ctx context.Context, r *rand.Rand, d disk, format, path string) (err error) {
+// writeRandomly writes the same data to random places of an image and of the disk.
+func writeRandomly(ctx context.Context, r *rand.Rand, d disk, format, path string) (err error) {
 	f, err := os.OpenFile(d.path, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -125,7 +124,7 @@ func scribble(ctx context.Context, r *rand.Rand, d disk, format, path string) (e
 		n := min(sector*(1+r.Int64N(300)), d.size-off)
 		pattern := byte(r.IntN(256))
 		if r.IntN(4) == 0 {
-			pattern = 0 // over what the parent has
+			pattern = 0 // zeros over data of the parent
 		}
 		args = append(args, "-c", fmt.Sprintf("write -P %d %d %d", pattern, off, n))
 		b := make([]byte, n)
@@ -136,10 +135,10 @@ func scribble(ctx context.Context, r *rand.Rand, d disk, format, path string) (e
 			return err
 		}
 	}
-	return command(ctx, "qemu-io", append(args, path)...)
+	return runCommand(ctx, "qemu-io", append(args, path)...)
 }
 
-// govmomiStream is what the library writes that vSphere's own tools for Go use.
+// govmomiStream creates an image with govmomi, the Go library of VMware.
 func govmomiStream(_ context.Context, _ *rand.Rand, d disk, folder string) (out string, err error) {
 	out = filepath.Join(folder, "disk.vmdk")
 	in, err := os.Open(d.path)
@@ -155,7 +154,7 @@ func govmomiStream(_ context.Context, _ *rand.Rand, d disk, folder string) (out 
 	return out, errors.Join(err, w.Close())
 }
 
-// qcow2Options are random.
+// qcow2Options returns random options for qemu-img.
 func qcow2Options(r *rand.Rand, convert bool) []string {
 	bits := 9 + r.IntN(13)
 	options := fmt.Sprintf("cluster_size=%d", 1<<bits)
@@ -183,7 +182,7 @@ func qcow2Options(r *rand.Rand, convert bool) []string {
 	return []string{"-o", options}
 }
 
-// qcow2Chain is a base, raw or qcow2, and one to three images above it.
+// qcow2Chain creates a raw or qcow2 base and one to three images above it.
 func qcow2Chain(ctx context.Context, r *rand.Rand, d disk, folder string) (string, error) {
 	path, format := filepath.Join(folder, "base.raw"), "raw"
 	args := []string{"-O", "raw"}
@@ -199,9 +198,9 @@ func qcow2Chain(ctx context.Context, r *rand.Rand, d disk, folder string) (strin
 		below := path
 		path = filepath.Join(folder, fmt.Sprintf("above%d.qcow2", i))
 		create := append([]string{"create", "-q", "-f", "qcow2"}, qcow2Options(r, false)...)
-		err = command(ctx, "qemu-img", append(create, "-b", filepath.Base(below), "-F", format, path)...)
+		err = runCommand(ctx, "qemu-img", append(create, "-b", filepath.Base(below), "-F", format, path)...)
 		if err == nil {
-			err = scribble(ctx, r, d, "qcow2", path)
+			err = writeRandomly(ctx, r, d, "qcow2", path)
 		}
 		format = "qcow2"
 	}

@@ -30,26 +30,26 @@ func logLines(t *testing.T, text string) (all []logLine) {
 	for line := range strings.Lines(text) {
 		var l logLine
 		if err := json.Unmarshal([]byte(line), &l); err != nil || l.Msg == "" || l.Level == "" {
-			t.Errorf("the log has the line %q: %v", line, err)
+			t.Errorf("line %q of the log is no record: %v", line, err)
 		}
 		all = append(all, l)
 	}
 	return all
 }
 
-// The ID of a run finds its lines in the worker's log, its VM in the API, in the events and in the fleet database, its
-// journal and its record of the engine. No log contains a password.
-func TestOneIDFindsEverythingAboutARun(t *testing.T) {
+// The lines of a run in the worker's log, the API, the events, the fleet database, the journal and the workflow record
+// all contain the ID of the run. No log contains a password.
+func TestAllRecordsOfARunHaveItsID(t *testing.T) {
 	t.Parallel()
-	r := newFleet(t, many(2))
-	s := r.serve("127.0.0.1:0", "--log-format", "json")
-	w := r.worker("a", r.vms(), "--log-format", "json")
-	r.submits(r.all("joined"))
-	v := r.until("joined", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded })
-	w.logs(`"msg":"vm done"`, 2)
+	r := newPostgresEnv(t, labOf(2))
+	s := r.startServer("127.0.0.1:0", "--log-format", "json")
+	w := r.startWorker("a", r.vmFolder(), "--log-format", "json")
+	r.submitPlan(r.writePlanOfAll("joined"))
+	v := r.waitFor("joined", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded })
+	w.waitForLog(`"msg":"vm done"`, 2)
 	vm := v.vms["vm01"]
 	if len(vm.Runs) != 1 {
-		t.Fatalf("runs %q", vm.Runs)
+		t.Fatalf("runs of the VM are %q, want one", vm.Runs)
 	}
 	id := vm.Runs[0]
 
@@ -58,7 +58,7 @@ func TestOneIDFindsEverythingAboutARun(t *testing.T) {
 	for _, l := range lines {
 		if l.Run != id {
 			if l.VM == vm.VM {
-				t.Errorf("a line about the VM has the run %q: %+v", l.Run, l)
+				t.Errorf("a line about the VM has run %q: %+v", l.Run, l)
 			}
 			continue
 		}
@@ -68,17 +68,17 @@ func TestOneIDFindsEverythingAboutARun(t *testing.T) {
 		}
 		messages = append(messages, l.Msg)
 		if l.Plan != "joined" || l.VM != vm.VM || l.Worker != "a" {
-			t.Errorf("a line of the run has other names: %+v", l)
+			t.Errorf("a line of the run has another plan, VM or worker: %+v", l)
 		}
 	}
 	for _, want := range []string{"attempt begins", "vm done"} {
 		if !slices.Contains(messages, want) {
-			t.Errorf("the log lacks %q: %q", want, messages)
+			t.Errorf("the log does not contain %q: %q", want, messages)
 		}
 	}
 	for _, want := range []journal.EventKind{journal.RunStarted, journal.StepStarted, journal.DiskDone, journal.RunDone} {
 		if !slices.Contains(events, string(want)) {
-			t.Errorf("the log lacks the event %q: %q", want, events)
+			t.Errorf("the log does not contain the event %q: %q", want, events)
 		}
 	}
 	logLines(t, s.errs.String())
@@ -98,17 +98,17 @@ func TestOneIDFindsEverythingAboutARun(t *testing.T) {
 		Runs   []string `json:"runs"`
 		Worker string   `json:"worker"`
 	}
-	body := s.open("/v1/plans/joined/vms/" + vm.VM)
+	body := s.getBody("/v1/plans/joined/vms/" + vm.VM)
 	must(t, json.NewDecoder(body).Decode(&listed))
 	if !slices.Equal(listed.Runs, []string{id}) || listed.Worker != "a" {
-		t.Errorf("the API has %+v", listed)
+		t.Errorf("the API returned %+v", listed)
 	}
 	found := false
-	for text := bufio.NewScanner(s.open("/v1/events?since=0")); !found && text.Scan(); {
+	for text := bufio.NewScanner(s.getBody("/v1/events?since=0")); !found && text.Scan(); {
 		found = strings.HasPrefix(text.Text(), "data:") && strings.Contains(text.Text(), `"runs":["`+id+`"]`)
 	}
 	if !found {
-		t.Error("no event has the run")
+		t.Error("no event contains the run")
 	}
 
 	db, err := pgx.Connect(t.Context(), r.db)
@@ -121,19 +121,19 @@ func TestOneIDFindsEverythingAboutARun(t *testing.T) {
 		var n int
 		must(t, db.QueryRow(t.Context(), query, id).Scan(&n))
 		if n != 1 {
-			t.Errorf("%s has %d rows of the run", table, n)
+			t.Errorf("%s has %d rows of the run, want 1", table, n)
 		}
 	}
 	for _, name := range []string{w.errs.String(), s.errs.String()} {
 		if strings.Contains(name, secret) {
-			t.Error("a log has the password")
+			t.Error("a log contains the password")
 		}
 	}
-	r.onlyIn(secret, "password")
+	r.checkOnlyIn(secret, "password")
 }
 
-// open returns the body of a response of the API, which is closed when the test ends.
-func (s *serving) open(path string) io.Reader {
+// getBody returns the body of a response of the API. It is closed when the test ends.
+func (s *server) getBody(path string) io.Reader {
 	s.t.Helper()
 	token, err := os.ReadFile(filepath.Clean(s.token))
 	must(s.t, err)

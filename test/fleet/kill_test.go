@@ -15,8 +15,8 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// seeded returns a generator for random moments. The seed is DECAMP_SEED or a new one, and is logged.
-func seeded(t *testing.T) *rand.Rand {
+// newRand returns a generator for random moments. The seed is DECAMP_SEED or a new one, and is logged.
+func newRand(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := rand.Uint64()
 	if text := os.Getenv("DECAMP_SEED"); text != "" {
@@ -28,24 +28,24 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// A moment comes after so many changes in the database, or so many bytes of disks, or when the
-// process has ended, whatever is first; where there may be none of it, at the latest at one of late.
-func (r *rig) moment(rnd *rand.Rand, p *process, late ...time.Time) {
+// waitForMoment waits for a random number of changes in the database, a random number of bytes of disks, the end of the
+// process, or one of the times in late, whichever is first.
+func (r *testEnv) waitForMoment(rnd *rand.Rand, p *process, late ...time.Time) {
 	r.t.Helper()
-	rev, bytes := r.rev()+1+rnd.Int64N(60), r.lab.Stats().BodyBytes+1+rnd.Int64N(12<<20)
+	rev, bytes := r.revision()+1+rnd.Int64N(60), r.lab.Stats().BodyBytes+1+rnd.Int64N(12<<20)
 	eventually(r.t, "a random moment", func() bool {
 		select {
 		case <-p.done:
 			return true
 		default:
-			over := slices.ContainsFunc(late, func(t time.Time) bool { return time.Now().After(t) })
-			return over || r.lab.Stats().BodyBytes >= bytes || r.rev() >= rev
+			tooLate := slices.ContainsFunc(late, func(t time.Time) bool { return time.Now().After(t) })
+			return tooLate || r.lab.Stats().BodyBytes >= bytes || r.revision() >= rev
 		}
 	})
 }
 
-// rev is how often the database changed; 0 while it cannot be asked.
-func (r *rig) rev() int64 {
+// revision returns the newest revision of the database; 0 if it is unreachable.
+func (r *testEnv) revision() int64 {
 	c, err := r.database().Feed.Changes(r.t.Context(), 1<<62)
 	if err != nil {
 		return 0
@@ -53,19 +53,19 @@ func (r *rig) rev() int64 {
 	return c.Rev
 }
 
-// mixed is a lab of n VMs that are off and two that run.
-func mixed(n int) lab.Config {
-	cfg := many(n)
+// mixedLabOf returns a lab of n VMs that are powered off, and two that run.
+func mixedLabOf(n int) lab.Config {
+	cfg := labOf(n)
 	cfg.Locks = lab.LockActive
-	cfg.VMs = append(cfg.VMs, running("warm1", 101), running("warm2", 102))
+	cfg.VMs = append(cfg.VMs, runningVM("warm1", 101), runningVM("warm2", 102))
 	cfg.Limits.DatastoreRate = 12 << 20
 	return cfg
 }
 
-// mixedPlan moves the VMs of mixed.
-func (r *rig) mixedPlan(name string) string {
+// writeMixedPlan writes a plan of the VMs of mixedLabOf.
+func (r *testEnv) writeMixedPlan(name string) string {
 	r.t.Helper()
-	return r.plan(name, `defaults: {to: [dir:`+r.vms()+`]}
+	return r.writePlan(name, `defaults: {to: [dir:`+r.vmFolder()+`]}
 select: name ~ *
 vms:
   - {vm: vm01, format: qcow2}
@@ -75,49 +75,49 @@ vms:
 `)
 }
 
-// mixedIsHere checks how the VMs of mixedPlan ended.
-func (r *rig) mixedIsHere(name string, n int, states ...string) {
+// checkMixedMoved checks that all VMs of writeMixedPlan are moved correctly.
+func (r *testEnv) checkMixedMoved(name string, n int, states ...string) {
 	r.t.Helper()
-	all := append(names(n), "warm1", "warm2")
-	v := r.until(name, "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded })
+	all := append(vmNames(n), "warm1", "warm2")
+	v := r.waitFor(name, "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded })
 	if v.count(fleetdb.Done) != len(all) {
-		r.t.Errorf("not all are done: %s", v)
+		r.t.Errorf("not all VMs are done: %s", v)
 	}
-	r.published(r.vms(), all[0], "qcow2", 1)
-	r.allPublished(r.vms(), all[1:]...)
-	r.onlyPublished(r.vms(), all...)
-	r.asFound(inventory.PoweredOff, all...)
-	r.publishedOnce(v, states...)
+	r.checkPublished(r.vmFolder(), all[0], "qcow2", 1)
+	r.checkAllPublished(r.vmFolder(), all[1:]...)
+	r.checkOnlyPublished(r.vmFolder(), all...)
+	r.checkSourceClean(inventory.PoweredOff, all...)
+	r.checkPublishedOnce(v, states...)
 }
 
-// publishedOnce checks that each VM was published once and by one run, by the journals of all state directories. If
-// a machine could not record the end of a run in the database, this or another machine continues the run and writes
-// its end to the journal again, but no commit.
-func (r *rig) publishedOnce(v view, states ...string) {
+// checkPublishedOnce checks in the journals of all state directories that each VM was published once and by one run. If
+// a machine could not record the end of a run in the database, this or another machine continues the run. It then
+// writes the end to the journal again, but no commit.
+func (r *testEnv) checkPublishedOnce(v view, states ...string) {
 	r.t.Helper()
 	for name, vm := range v.vms {
 		for _, run := range vm.Runs {
 			n, committed := 0, 0
 			for _, state := range states {
 				events, err := journal.NewStore(state).Events(journal.ID(run))
-				if err != nil { // it never was on this machine
+				if err != nil { // the run was never on this machine
 					continue
 				}
-				done, by := publications(events)
-				if done > 1 && by > 1 {
-					r.t.Errorf("%s: by the journal in %s, run %s was committed %d times and ended %d times", name, state, run, by, done)
+				done, commits := publications(events)
+				if done > 1 && commits > 1 {
+					r.t.Errorf("%s: in the journal in %s, run %s was committed %d times and ended %d times", name, state, run, commits, done)
 				}
 				n += done
-				committed += min(done, by)
+				committed += min(done, commits)
 			}
 			if n == 0 || n > 1 && committed > 1 {
-				r.t.Errorf("%s: run %s was published %d times, by %d machines", name, run, n, committed)
+				r.t.Errorf("%s: run %s was published %d times, by %d machines; want once", name, run, n, committed)
 			}
 		}
 	}
 }
 
-// publications is how often a journal has the run's end, and that its machine committed it.
+// publications returns how many ends and commits of the run a journal contains.
 func publications(events []journal.Event) (done, committed int) {
 	for _, e := range events {
 		switch {
@@ -130,30 +130,30 @@ func publications(events []journal.Event) (done, committed int) {
 	return done, committed
 }
 
-// Killed at random moments of a plan, again and again, the same command goes on, and in the
-// end every VM is there once, and nothing of ours on the source.
+// A plan run is killed repeatedly at random moments, and the same command continues the plan. Every VM is moved once,
+// and decamp leaves nothing at the source.
 func TestPlanIsKilledAtRandomMoments(t *testing.T) {
 	t.Parallel()
-	rnd := seeded(t)
+	rnd := newRand(t)
 	const vms = 9
-	r := newRig(t, mixed(vms))
-	file := r.mixedPlan("killed")
+	r := newTestEnv(t, mixedLabOf(vms))
+	file := r.writeMixedPlan("killed")
 	for i := range 6 {
-		p := r.begin("plan", "run", file)
-		r.moment(rnd, p)
+		p := r.startCommand("plan", "run", file)
+		r.waitForMoment(rnd, p)
 		if i <= 3 { // warm1 and warm2 wait for the cutover, so that the plan cannot have ended
 			p.kill()
 		} else {
-			p.signal(syscall.SIGKILL) // it may have ended
+			p.signalAndWait(syscall.SIGKILL) // the plan may have ended
 		}
 		if i == 3 {
-			r.run("cutover", "killed").ends(0)
+			r.run("cutover", "killed").wantExit(0)
 		}
 	}
 	r.lab.SetLimits(lab.Limits{})
 	began := time.Now()
-	r.run("plan", "run", file).ends(0).says("11 done")
+	r.run("plan", "run", file).wantExit(0).wantOutput("11 done")
 	t.Logf("after the last kill it took %v to the end", time.Since(began).Round(time.Millisecond))
-	r.mixedIsHere("killed", vms, r.state())
-	r.run("plan", "run", file).ends(0) // an ended plan stays ended
+	r.checkMixedMoved("killed", vms, r.stateDir())
+	r.run("plan", "run", file).wantExit(0) // the plan has ended already
 }

@@ -1,6 +1,6 @@
-// Package fleet runs plans of many VMs with the real decamp binary against the lab: alone, with a server, and on several
-// machines. Meanwhile processes, machines, the database and the network fail and return. The tests check the results:
-// the images, the output of decamp, and the leftovers at the sources.
+// Package fleet runs plans of many VMs with the real decamp binary against the lab, in one process, with a server, and
+// on several machines. Processes, machines, the database and the network fail and return meanwhile. The tests check the
+// images, the output of decamp, and the leftovers at the sources.
 package fleet
 
 import (
@@ -10,14 +10,14 @@ import (
 	"github.com/decamp/decamp/test/program"
 )
 
-// binary is the decamp that TestMain built.
+// binary is the path of the decamp binary that TestMain built.
 var binary string
 
-// wide is how many tests run at a time: they mostly wait, for slow disks, leases and retries.
-const wide = 6
+// parallelTests is the number of tests that run at a time. They mostly wait for slow disks, leases and retries.
+const parallelTests = 6
 
 func TestMain(m *testing.M) {
-	program.Wide(wide)
+	program.Wide(parallelTests)
 	code := program.Main(m, &binary)
 	shared.End()
 	os.Exit(code)

@@ -17,78 +17,79 @@ import (
 	"github.com/decamp/decamp/internal/lab/postgres"
 )
 
-// here is the namespace of the test itself.
+// here stands for the namespace of the test.
 const here = "here"
 
-// A network is a set of machines, each a namespace, with a link between any two that communicate. There is no switch,
-// so each link can be cut alone.
+// A network is a set of machines, each a namespace, with a link between any two that communicate. It has no switch,
+// so that each link can be cut separately.
 type network struct {
 	t     *testing.T
 	links int
 }
 
-// A link has two ends. What is cut is cut at the first one; the second one sees silence, and
-// keeps its routes.
+// A link connects two machines. It is cut at the first one, so that the second one keeps its routes and receives no
+// packets.
 type link struct {
 	n        *network
 	at, name string
 }
 
-// in runs a tool on a machine.
-func (n *network) in(machine, name string, args ...string) {
+// exec runs a tool on a machine.
+func (n *network) exec(machine, name string, args ...string) {
 	n.t.Helper()
 	if machine == here {
-		tool(n.t, name, args...)
+		runTool(n.t, name, args...)
 		return
 	}
-	tool(n.t, "ip", append([]string{"netns", "exec", machine, name}, args...)...)
+	runTool(n.t, "ip", append([]string{"netns", "exec", machine, name}, args...)...)
 }
 
-// machine adds a machine with the address that all others use; "" is one without incoming connections.
-func (n *network) machine(name, addr string) {
+// addMachine adds a machine with the address that all others use. The address is "" for a machine without incoming
+// connections.
+func (n *network) addMachine(name, addr string) {
 	n.t.Helper()
 	if name != here {
-		tool(n.t, "ip", "netns", "add", name)
-		n.in(name, "ip", "link", "set", "lo", "up")
+		runTool(n.t, "ip", "netns", "add", name)
+		n.exec(name, "ip", "link", "set", "lo", "up")
 	}
 	if addr != "" {
-		n.in(name, "ip", "addr", "add", addr+"/32", "dev", "lo")
+		n.exec(name, "ip", "addr", "add", addr+"/32", "dev", "lo")
 	}
 }
 
-// link joins two machines. The second one finds the first one's address there.
-func (n *network) link(a, addr, b string) *link {
+// addLink connects two machines, and adds a route from the second one to the address of the first one.
+func (n *network) addLink(a, addr, b string) *link {
 	n.t.Helper()
 	n.links++
 	name := fmt.Sprintf("link%d", n.links)
-	tool(n.t, "ip", "link", "add", name, "type", "veth", "peer", "name", name+"b")
+	runTool(n.t, "ip", "link", "add", name, "type", "veth", "peer", "name", name+"b")
 	for i, end := range []struct{ machine, dev string }{{a, name}, {b, name + "b"}} {
 		if end.machine != here {
-			tool(n.t, "ip", "link", "set", end.dev, "netns", end.machine)
+			runTool(n.t, "ip", "link", "set", end.dev, "netns", end.machine)
 		}
-		n.in(end.machine, "ip", "addr", "add", fmt.Sprintf("10.1.%d.%d/30", n.links, i+1), "dev", end.dev)
-		n.in(end.machine, "ip", "link", "set", end.dev, "up")
+		n.exec(end.machine, "ip", "addr", "add", fmt.Sprintf("10.1.%d.%d/30", n.links, i+1), "dev", end.dev)
+		n.exec(end.machine, "ip", "link", "set", end.dev, "up")
 	}
-	n.in(b, "ip", "route", "add", addr+"/32", "via", fmt.Sprintf("10.1.%d.1", n.links))
+	n.exec(b, "ip", "route", "add", addr+"/32", "via", fmt.Sprintf("10.1.%d.1", n.links))
 	return &link{n, a, name}
 }
 
 // cut drops all packets without a signal to either end.
-func (l *link) cut() { l.n.in(l.at, "ip", "link", "set", l.name, "down") }
+func (l *link) cut() { l.n.exec(l.at, "ip", "link", "set", l.name, "down") }
 
 // heal ends cut.
-func (l *link) heal() { l.n.in(l.at, "ip", "link", "set", l.name, "up") }
+func (l *link) heal() { l.n.exec(l.at, "ip", "link", "set", l.name, "up") }
 
-// choke lets little through that way and drops what is more, so that much is lost.
+// choke limits the rate in one direction, so that many packets are lost.
 func (l *link) choke() {
-	l.n.in(l.at, "tc", "qdisc", "add", "dev", l.name, "root", "tbf", "rate", "400kbit", "burst", "4kb", "limit", "8kb")
+	l.n.exec(l.at, "tc", "qdisc", "add", "dev", l.name, "root", "tbf", "rate", "400kbit", "burst", "4kb", "limit", "8kb")
 }
 
 // free ends choke.
-func (l *link) free() { l.n.in(l.at, "tc", "qdisc", "del", "dev", l.name, "root") }
+func (l *link) free() { l.n.exec(l.at, "tc", "qdisc", "del", "dev", l.name, "root") }
 
-// within runs f, and starts what it starts, on a machine.
-func (n *network) within(machine string, f func()) {
+// runOn runs f on a machine. Processes that f starts run there, too.
+func (n *network) runOn(machine string, f func()) {
 	n.t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -103,72 +104,72 @@ func (n *network) within(machine string, f func()) {
 	f()
 }
 
-// on is the wrapper of a command that runs on a machine.
-func on(machine string) []string { return []string{"ip", "netns", "exec", machine} }
+// wrapperFor returns the wrapper of a command that runs on a machine.
+func wrapperFor(machine string) []string { return []string{"ip", "netns", "exec", machine} }
 
-// Addresses by which the machines of a cutRig know each other.
+// Addresses of the machines of a cutEnv.
 const (
 	vcenterAddr  = "10.99.0.1"
 	databaseAddr = "10.98.0.1"
 	serverAddr   = "10.97.0.1"
 )
 
-// A cutRig is a vCenter, a database, a server and two workers with one storage, on a machine
-// each. All links but the test's own can be cut.
-type cutRig struct {
-	*rig
+// A cutEnv is a vCenter, a database, a server and two workers with the same storage, each on one machine. The test can
+// cut the links in the fields.
+type cutEnv struct {
+	*testEnv
 	net  *network
 	a, b *machine
 
-	sourceOfA, sourceOfB    *link // of the workers to the vCenter
-	recordOfA, recordOfB    *link // to the database
-	recordOfServer, ofOrder *link // of the server to the database, and to those who ask it
+	sourceOfA, sourceOfB       *link // links of the workers to the vCenter
+	dbOfA, dbOfB               *link // links of the workers to the database
+	dbOfServer, clientOfServer *link // links of the server to the database and to its clients
 }
 
-func newCutRig(t *testing.T, cfg lab.Config) *cutRig {
+func newCutEnv(t *testing.T, cfg lab.Config) *cutEnv {
 	t.Helper()
 	n := &network{t: t}
-	n.machine(here, vcenterAddr)
-	n.machine("db", databaseAddr)
-	n.machine("server", serverAddr)
-	n.machine("a", "")
-	n.machine("b", "")
-	n.link("db", databaseAddr, here) // the test looks at all times
+	n.addMachine(here, vcenterAddr)
+	n.addMachine("db", databaseAddr)
+	n.addMachine("server", serverAddr)
+	n.addMachine("a", "")
+	n.addMachine("b", "")
+	n.addLink("db", databaseAddr, here) // link of the test
 	cfg.Addr, cfg.VCenter = vcenterAddr+":0", true
-	c := &cutRig{net: n}
-	c.sourceOfA, c.sourceOfB = n.link(here, vcenterAddr, "a"), n.link(here, vcenterAddr, "b")
-	n.link(here, vcenterAddr, "server")
-	c.ofOrder = n.link("server", serverAddr, here)
-	c.recordOfA, c.recordOfB = n.link("db", databaseAddr, "a"), n.link("db", databaseAddr, "b")
-	c.recordOfServer = n.link("db", databaseAddr, "server")
+	c := &cutEnv{net: n}
+	c.sourceOfA, c.sourceOfB = n.addLink(here, vcenterAddr, "a"), n.addLink(here, vcenterAddr, "b")
+	n.addLink(here, vcenterAddr, "server")
+	c.clientOfServer = n.addLink("server", serverAddr, here)
+	c.dbOfA, c.dbOfB = n.addLink("db", databaseAddr, "a"), n.addLink("db", databaseAddr, "b")
+	c.dbOfServer = n.addLink("db", databaseAddr, "server")
 	var db *postgres.Server
-	n.within("db", func() { db = postgres.StartAt(t, databaseAddr) })
-	c.rig = newRig(t, cfg)
-	c.db, c.insecure = db.URL(), true // it has no TLS
-	c.a = c.workerBy(on("a"), "a", c.vms())
-	c.b = c.workerBy(on("b"), "b", c.vms())
+	n.runOn("db", func() { db = postgres.StartAt(t, databaseAddr) })
+	c.testEnv = newTestEnv(t, cfg)
+	c.db, c.insecure = db.URL(), true // without TLS
+	c.a = c.startWrappedWorker(wrapperFor("a"), "a", c.vmFolder())
+	c.b = c.startWrappedWorker(wrapperFor("b"), "b", c.vmFolder())
 	for _, m := range []*machine{c.a, c.b} {
-		m.logs("worker joined", 1) // the first one could have all VMs
+		m.waitForLog("worker joined", 1) // otherwise the first worker could get all VMs
 	}
 	return c
 }
 
-// serves starts the server.
-func (c *cutRig) serves() *serving {
+// startServerMachine starts the server on its machine.
+func (c *cutEnv) startServerMachine() *server {
 	c.t.Helper()
 	cmd := c.command("serve", "--json", "--listen", serverAddr+":8470", "--name", "server", "--log-file", filepath.Join(c.dir, "server.log"))
-	wrap(c.t, cmd, on("server"))
-	return c.served(start(c.t, cmd))
+	wrapCommand(c.t, cmd, wrapperFor("server"))
+	return c.newServer(startProcess(c.t, cmd))
 }
 
-// moved waits until so many more bytes of disks were sent.
-func (c *cutRig) moved(bytes int64) {
+// waitForMore waits until the lab has sent this number of further bytes of disks.
+func (c *cutEnv) waitForMore(bytes int64) {
 	c.t.Helper()
-	c.sent(c.lab.Stats().BodyBytes + bytes)
+	c.waitForSent(c.lab.Stats().BodyBytes + bytes)
 }
 
-// takenOver reports whether no VM is left with the worker that had them, and another one copies at least one
-// of them. The others may wait until the source has room.
+// takenOver reports whether worker from runs none of the VMs any more, and worker by copies at least one of
+// them. The others may wait for a slot of the source.
 func (v view) takenOver(from, by string, vms []string) bool {
 	copies := false
 	for _, name := range vms {
@@ -181,61 +182,61 @@ func (v view) takenOver(from, by string, vms []string) bool {
 	return copies
 }
 
-// look returns how a plan is now.
-func (r *rig) look(plan string) view {
+// currentView returns the current state of a plan.
+func (r *testEnv) currentView(plan string) view {
 	r.t.Helper()
-	return r.until(plan, "there", func(v view) bool { return v.plan.Name != "" })
+	return r.waitFor(plan, "in the database", func(v view) bool { return v.plan.Name != "" })
 }
 
-// The network is cut between any two of source, database, server and workers while disks are
-// moved, and healed; it is bad for a while, too. All ends right, none twice.
+// The network between source, database, server and workers is cut and healed while disks are copied, and it loses
+// packets for a while. Each VM is moved correctly and once.
 func TestNetworkIsCut(t *testing.T) {
 	t.Parallel()
-	if !inside(t) {
+	if !inNamespace(t) {
 		return
 	}
 	const vms = 16
-	cfg := many(vms)
+	cfg := labOf(vms)
 	cfg.Limits.DatastoreRate = 1 << 20
-	c := newCutRig(t, cfg)
-	s := c.serves()
-	s.asks("plan", "run", c.all("cut"), "--detach").ends(0)
-	c.until("cut", "both have begun", func(v view) bool { return len(v.of("a")) >= 3 && len(v.of("b")) >= 3 })
-	c.moved(1 << 20)
+	c := newCutEnv(t, cfg)
+	s := c.startServerMachine()
+	s.runClient("plan", "run", c.writePlanOfAll("cut"), "--detach").wantExit(0)
+	c.waitFor("cut", "both workers have begun", func(v view) bool { return len(v.runningOn("a")) >= 3 && len(v.runningOn("b")) >= 3 })
+	c.waitForMore(1 << 20)
 
-	orphans := c.look("cut").of("a")
-	c.recordOfA.cut()
-	c.a.logs("worker stopped its VMs", 1)
-	c.until("cut", "b copies what a had", func(v view) bool { return v.takenOver("a", "b", orphans) })
-	c.recordOfA.heal()
-	c.a.logs("worker continues", 1)
-	c.moved(1 << 20)
+	orphans := c.currentView("cut").runningOn("a")
+	c.dbOfA.cut()
+	c.a.waitForLog("worker stopped its VMs", 1)
+	c.waitFor("cut", "b copies VMs of a", func(v view) bool { return v.takenOver("a", "b", orphans) })
+	c.dbOfA.heal()
+	c.a.waitForLog("worker continues", 1)
+	c.waitForMore(1 << 20)
 
 	c.sourceOfB.cut()
-	c.recordOfServer.cut()
-	eventually(t, "the server says that the database is away", func() bool {
-		r := s.asks("status", "cut")
+	c.dbOfServer.cut()
+	eventually(t, "the server reports that the database is unreachable", func() bool {
+		r := s.runClient("status", "cut")
 		return r.code == 5 && strings.Contains(r.stderr, "Remedy: ")
 	})
-	c.recordOfServer.heal()
-	eventually(t, "the server answers again", func() bool { return s.asks("status", "cut").code == 0 })
+	c.dbOfServer.heal()
+	eventually(t, "the server answers again", func() bool { return s.runClient("status", "cut").code == 0 })
 	c.sourceOfB.heal()
-	c.moved(1 << 20)
+	c.waitForMore(1 << 20)
 
-	stopped := c.a.logged("worker stopped its VMs")
-	c.recordOfA.cut()
-	c.recordOfB.cut()
-	c.recordOfServer.cut()
-	c.a.logs("worker stopped its VMs", stopped+1)
-	c.recordOfA.heal()
-	c.recordOfB.heal()
-	c.recordOfServer.heal()
-	c.moved(1 << 20)
+	stopped := c.a.countLog("worker stopped its VMs")
+	c.dbOfA.cut()
+	c.dbOfB.cut()
+	c.dbOfServer.cut()
+	c.a.waitForLog("worker stopped its VMs", stopped+1)
+	c.dbOfA.heal()
+	c.dbOfB.heal()
+	c.dbOfServer.heal()
+	c.waitForMore(1 << 20)
 
-	c.recordOfA.choke()
+	c.dbOfA.choke()
 	c.sourceOfB.choke()
-	c.moved(1 << 20)
-	c.recordOfA.free()
+	c.waitForMore(1 << 20)
+	c.dbOfA.free()
 	c.sourceOfB.free()
 
 	c.sourceOfA.cut()
@@ -243,10 +244,10 @@ func TestNetworkIsCut(t *testing.T) {
 	before := c.lab.Stats().BodyBytes
 	c.sourceOfA.heal()
 	c.sourceOfB.heal()
-	c.sent(before + 1<<20)
+	c.waitForSent(before + 1<<20)
 
-	t.Logf("%d MiB of disks were sent until here", c.lab.Stats().BodyBytes>>20)
+	t.Logf("%d MiB of disks were sent", c.lab.Stats().BodyBytes>>20)
 	c.lab.SetLimits(lab.Limits{})
-	c.allIsHere("cut", c.vms(), vms, c.a.state, c.b.state)
-	s.asks("status", "cut").ends(0).says("16 done")
+	c.checkAllMoved("cut", c.vmFolder(), vms, c.a.state, c.b.state)
+	s.runClient("status", "cut").wantExit(0).wantOutput("16 done")
 }

@@ -17,21 +17,20 @@ import (
 	"github.com/decamp/decamp/internal/fleetkey"
 )
 
-// patience is how long anything may take under the heaviest load. Nothing waits so long if all
-// is well.
-const patience = 3 * time.Minute
+// waitTimeout is the longest wait for an event on a busy machine.
+const waitTimeout = 3 * time.Minute
 
-// result is what a command left.
+// A result is the exit code and the output of a command.
 type result struct {
 	t              *testing.T
 	code           int
 	stdout, stderr string
 }
 
-// command prepares decamp, without a terminal, in the rig's state directory.
-func (r *rig) command(args ...string) *exec.Cmd { return r.commandIn(r.state(), args...) }
+// command returns a decamp command without a terminal, with the state directory of the environment.
+func (r *testEnv) command(args ...string) *exec.Cmd { return r.commandIn(r.stateDir(), args...) }
 
-func (r *rig) commandIn(state string, args ...string) *exec.Cmd {
+func (r *testEnv) commandIn(state string, args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, append(append(args, r.flags...), "--state", state)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Env = append(os.Environ(), r.environ...)
@@ -42,8 +41,8 @@ func (r *rig) commandIn(state string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// fleetFlags are the flags for a common database of commands that sign plans or carry them out.
-func (r *rig) fleetFlags(args []string) (flags []string) {
+// fleetFlags returns the flags of commands that sign or execute plans in a common database.
+func (r *testEnv) fleetFlags(args []string) (flags []string) {
 	if args[0] == "worker" || args[0] == "serve" || args[0] == "plan" && args[1] == "run" {
 		if !r.keyless {
 			key := filepath.Join(r.dir, fleetkey.FileName)
@@ -61,17 +60,17 @@ func (r *rig) fleetFlags(args []string) (flags []string) {
 	return flags
 }
 
-// run runs decamp to its end.
-func (r *rig) run(args ...string) result {
+// run runs decamp and returns its result.
+func (r *testEnv) run(args ...string) result {
 	r.t.Helper()
-	p := r.begin(args...)
-	p.finished()
+	p := r.startCommand(args...)
+	p.waitForExit()
 	p.shown = true
 	return result{r.t, p.ProcessState.ExitCode(), p.out.String(), p.errs.String()}
 }
 
-// ends checks the exit code.
-func (r result) ends(code int) result {
+// wantExit checks the exit code.
+func (r result) wantExit(code int) result {
 	r.t.Helper()
 	if r.code != code {
 		r.t.Fatalf("exit code %d, want %d\nstdout: %s\nstderr: %s", r.code, code, r.stdout, r.stderr)
@@ -79,11 +78,11 @@ func (r result) ends(code int) result {
 	return r
 }
 
-// stateFlag matches the flag that decamp repeats in commands, because all commands of these tests have it.
+// stateFlag matches the flag that decamp repeats in the commands that it prints. All commands of these tests have it.
 var stateFlag = regexp.MustCompile(` --state \S+`)
 
-// says checks that the output contains these words, apart from repeated --state.
-func (r result) says(words ...string) result {
+// wantOutput checks that the output contains all these texts, with or without the repeated --state.
+func (r result) wantOutput(words ...string) result {
 	r.t.Helper()
 	output := r.stdout + r.stderr
 	short := stateFlag.ReplaceAllString(output, "")
@@ -95,27 +94,27 @@ func (r result) says(words ...string) result {
 	return r
 }
 
-// a process is a decamp that goes on in the background.
+// A process is a decamp process in the background.
 type process struct {
 	*exec.Cmd
 	t    *testing.T
-	out  *tape
-	errs *tape
+	out  *outputBuffer
+	errs *outputBuffer
 	done chan struct{} // closed when it has ended
 
-	shown bool // by whoever looks at the result
+	shown bool // the output is shown by the check of the result
 }
 
-// tape contains the output of a process, and wakes goroutines that wait for words in it.
-type tape struct {
+// An outputBuffer contains the output of a process, and wakes goroutines that wait for more.
+type outputBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 	more chan struct{}
 }
 
-func newTape() *tape { return &tape{more: make(chan struct{})} }
+func newOutputBuffer() *outputBuffer { return &outputBuffer{more: make(chan struct{})} }
 
-func (p *tape) Write(b []byte) (int, error) {
+func (p *outputBuffer) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(p.more)
@@ -123,39 +122,40 @@ func (p *tape) Write(b []byte) (int, error) {
 	return p.text.Write(b)
 }
 
-func (p *tape) String() string {
-	s, _ := p.read()
+func (p *outputBuffer) String() string {
+	s, _ := p.contents()
 	return s
 }
 
-func (p *tape) read() (string, <-chan struct{}) {
+// contents returns the output, and a channel that is closed when more is written.
+func (p *outputBuffer) contents() (string, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.text.String(), p.more
 }
 
-// begin starts decamp and returns at once.
-func (r *rig) begin(args ...string) *process {
+// startCommand starts decamp and returns at once.
+func (r *testEnv) startCommand(args ...string) *process {
 	r.t.Helper()
-	return start(r.t, r.command(args...))
+	return startProcess(r.t, r.command(args...))
 }
 
-// start starts cmd. If the test fails and DECAMP_STACKS is set, its goroutines are logged.
-func start(t *testing.T, cmd *exec.Cmd) *process {
+// startProcess starts cmd. If the test fails and DECAMP_STACKS is set, its goroutines are logged.
+func startProcess(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{Cmd: cmd, t: t, out: newTape(), errs: newTape(), done: make(chan struct{})}
+	p := &process{Cmd: cmd, t: t, out: newOutputBuffer(), errs: newOutputBuffer(), done: make(chan struct{})}
 	p.Stdout, p.Stderr = io.Writer(p.out), io.Writer(p.errs)
 	must(t, p.Start())
 	go func() {
 		defer close(p.done)
-		_ = p.Wait() // the state says it
+		_ = p.Wait() // ProcessState has the result
 	}()
 	t.Cleanup(func() {
-		_ = p.Process.Signal(syscall.SIGCONT) // a stopped one could not be ended
+		_ = p.Process.Signal(syscall.SIGCONT) // a suspended process handles no SIGQUIT
 		if t.Failed() && os.Getenv("DECAMP_STACKS") != "" {
-			p.signal(syscall.SIGQUIT) // Go tells where all goroutines are
+			p.signalAndWait(syscall.SIGQUIT) // Go prints the stacks of all goroutines
 		}
-		p.signal(syscall.SIGKILL)
+		p.signalAndWait(syscall.SIGKILL)
 		if t.Failed() && !p.shown {
 			t.Logf("%s\nstdout: %s\nstderr: %s", strings.Join(p.Args[1:], " "), p.out, p.errs)
 		}
@@ -163,71 +163,71 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 	return p
 }
 
-// signal sends one and waits for the end.
-func (p *process) signal(s syscall.Signal) syscall.WaitStatus {
+// signalAndWait sends a signal and waits for the end of the process.
+func (p *process) signalAndWait(s syscall.Signal) syscall.WaitStatus {
 	p.t.Helper()
 	if err := p.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		p.t.Fatal(err)
 	}
-	return p.finished()
+	return p.waitForExit()
 }
 
-// kill ends it as a crash does. A process that ended before fails the test.
+// kill kills the process. It fails the test if the process has ended before.
 func (p *process) kill() {
 	p.t.Helper()
-	if status := p.signal(syscall.SIGKILL); !status.Signaled() {
+	if status := p.signalAndWait(syscall.SIGKILL); !status.Signaled() {
 		p.shown = true
 		p.t.Errorf("%s ended with %d before it was killed\nstdout: %s\nstderr: %s", p.Args[1], status.ExitStatus(), p.out, p.errs)
 	}
 }
 
-// stops sends SIGTERM, and returns the exit code.
-func (p *process) stops() int {
+// stop sends SIGTERM, and returns the exit code.
+func (p *process) stop() int {
 	p.t.Helper()
-	return p.signal(syscall.SIGTERM).ExitStatus()
+	return p.signalAndWait(syscall.SIGTERM).ExitStatus()
 }
 
-// finished waits for the process to end by itself.
-func (p *process) finished() syscall.WaitStatus {
+// waitForExit waits for the end of the process.
+func (p *process) waitForExit() syscall.WaitStatus {
 	p.t.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(patience):
-		p.t.Fatalf("%s does not end\nstdout: %s\nstderr: %s", p.Args[1], p.out, p.errs)
+	case <-time.After(waitTimeout):
+		p.t.Fatalf("%s did not end in time\nstdout: %s\nstderr: %s", p.Args[1], p.out, p.errs)
 	}
 	return p.ProcessState.Sys().(syscall.WaitStatus)
 }
 
-// ends waits for the end and checks the exit code.
-func (p *process) ends(code int) result {
+// wantExit waits for the end of the process and checks the exit code.
+func (p *process) wantExit(code int) result {
 	p.t.Helper()
-	p.finished()
-	return result{p.t, p.ProcessState.ExitCode(), p.out.String(), p.errs.String()}.ends(code)
+	p.waitForExit()
+	return result{p.t, p.ProcessState.ExitCode(), p.out.String(), p.errs.String()}.wantExit(code)
 }
 
-// says waits until the output contains these words, and returns all output of that stream.
-func (p *process) says(on *tape, words string) string {
+// waitForOutput waits until a stream contains the text, and returns the whole stream.
+func (p *process) waitForOutput(on *outputBuffer, want string) string {
 	p.t.Helper()
-	late := time.After(patience)
+	late := time.After(waitTimeout)
 	for {
-		text, more := on.read()
-		if strings.Contains(text, words) {
+		text, more := on.contents()
+		if strings.Contains(text, want) {
 			return text
 		}
 		select {
 		case <-more:
 		case <-p.done:
-			if strings.Contains(on.String(), words) {
+			if strings.Contains(on.String(), want) {
 				continue
 			}
-			p.t.Fatalf("%s ended (%v) and did not say %q\nstdout: %s\nstderr: %s", p.Args[1], p.ProcessState, words, p.out, p.errs)
+			p.t.Fatalf("%s ended (%v) and did not print %q\nstdout: %s\nstderr: %s", p.Args[1], p.ProcessState, want, p.out, p.errs)
 		case <-late:
-			p.t.Fatalf("%s does not say %q\nstdout: %s\nstderr: %s", p.Args[1], words, p.out, p.errs)
+			p.t.Fatalf("%s did not print %q in time\nstdout: %s\nstderr: %s", p.Args[1], want, p.out, p.errs)
 		}
 	}
 }
 
-// log returns the flags that make a process write its full log to a file.
-func (r *rig) log(name string) []string {
+// logFlags returns the flags that make a process write its log to a file.
+func (r *testEnv) logFlags(name string) []string {
 	return []string{"--log-file", filepath.Join(r.dir, name+".log")}
 }

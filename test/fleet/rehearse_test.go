@@ -20,53 +20,53 @@ import (
 // up is the text of the test guest on its serial port after it has booted.
 const up = guest.Marker
 
-// A warm VM of a worker is rehearsed by a user without its state directory, with a token of the server. It boots
-// during the rounds. Other requests, meanwhile or later, fail with the reason.
+// A user with a token of the server rehearses a warm VM of a worker, without access to its state directory. The VM
+// boots during the rounds. Other requests during and after the rehearsal fail with the reason.
 func TestVMIsRehearsedThroughTheServer(t *testing.T) {
 	t.Parallel()
-	image, hardware := guest.BootSector(t, 30*time.Second), "auto" // it boots until other requests were refused
+	image, hardware := guest.BootSector(t, 30*time.Second), "auto" // the boot lasts until the other requests are refused
 	if lane.Slow {
 		image, hardware = guest.Image(t, guest.NoVirtio), "virtio"
 	}
-	r := newFleet(t, lab.Config{VMs: []lab.VM{
+	r := newPostgresEnv(t, lab.Config{VMs: []lab.VM{
 		{Name: "web01", MemoryMB: 256, PoweredOn: true, NICs: []lab.NIC{{Model: "vmxnet3"}}, Disks: []lab.Disk{{File: image, Controller: "pvscsi"}}},
 		{Name: "vm01", Disks: []lab.Disk{{Capacity: 8 << 20, Fill: 50, Seed: 1}}},
 	}})
-	s := r.serve("127.0.0.1:0")
-	r.submits(r.plan("wave", "defaults: {to: [dir:"+r.vms()+"]}\nvms:\n  - {vm: web01, mode: warm, transport: nfc, hardware: "+hardware+", warm: {interval: 1s}}\n  - {vm: vm01}\n"))
-	asks := func(args ...string) *process {
-		return start(t, r.commandIn(filepath.Join(r.dir, "elsewhere"), append(args, s.flags()...)...))
+	s := r.startServer("127.0.0.1:0")
+	r.submitPlan(r.writePlan("wave", "defaults: {to: [dir:"+r.vmFolder()+"]}\nvms:\n  - {vm: web01, mode: warm, transport: nfc, hardware: "+hardware+", warm: {interval: 1s}}\n  - {vm: vm01}\n"))
+	startClient := func(args ...string) *process {
+		return startProcess(t, r.commandIn(filepath.Join(r.dir, "elsewhere"), append(args, s.flags()...)...))
 	}
-	r.until("wave", "its VMs are listed", func(v view) bool { return len(v.vms) == 2 })
-	asks("rehearse", "wave/web01").ends(6).says("no worker executes it", "Remedy: ")
-	asks("rehearse", "wave/vm01").ends(6).says("is not moved warm", "Remedy: ")
-	a := r.worker("a", r.vms())
-	v := r.until("wave", "web01 has begun", func(v view) bool { return len(v.vms["web01"].Runs) > 0 })
+	r.waitFor("wave", "its VMs are listed", func(v view) bool { return len(v.vms) == 2 })
+	startClient("rehearse", "wave/web01").wantExit(6).wantOutput("no worker executes it", "Remedy: ")
+	startClient("rehearse", "wave/vm01").wantExit(6).wantOutput("is not moved warm", "Remedy: ")
+	a := r.startWorker("a", r.vmFolder())
+	v := r.waitFor("wave", "web01 has begun", func(v view) bool { return len(v.vms["web01"].Runs) > 0 })
 	run := journal.ID(v.vms["web01"].Runs[0])
-	a.rehearsal(run, "a round is done", func(events []journal.Event) bool {
+	a.waitForEvents(run, "a round is done", func(events []journal.Event) bool {
 		return slices.ContainsFunc(events, func(e journal.Event) bool { return e.Kind == journal.StepStarted && e.Step == "wait" })
 	})
 
-	first := asks("rehearse", "wave/web01", "--expect", up, "--json")
-	a.rehearsal(run, "it boots", func(events []journal.Event) bool { return booting(events) >= 0 })
-	asks("rehearse", "wave/web01").ends(6).says("is being rehearsed already", "Remedy: ")
+	first := startClient("rehearse", "wave/web01", "--expect", up, "--json")
+	a.waitForEvents(run, "the VM boots", func(events []journal.Event) bool { return bootIndex(events) >= 0 })
+	startClient("rehearse", "wave/web01").wantExit(6).wantOutput("is being rehearsed already", "Remedy: ")
 	select {
 	case <-first.done:
-	case <-time.After(20 * time.Minute): // emulated, it is found unclear sooner
-		t.Fatal("nobody answers")
+	case <-time.After(20 * time.Minute): // longer than an emulated boot, whose result is unclear
+		t.Fatal("the rehearsal did not end in time")
 	}
 	var report struct {
 		testboot.Report
 		Worker, SerialTail string
 	}
-	must(t, json.Unmarshal([]byte(first.ends(0).stdout), &report))
+	must(t, json.Unmarshal([]byte(first.wantExit(0).stdout), &report))
 	if !report.Booted() || report.Worker != "a" || report.Accel == "" || !strings.Contains(report.SerialTail, up) || !strings.HasPrefix(report.Serial, a.state) {
-		t.Errorf("told %+v", report)
+		t.Errorf("the report is %+v", report)
 	}
 	rounds := 0
-	a.rehearsal(run, "it has ended", func(events []journal.Event) bool {
+	a.waitForEvents(run, "the rehearsal has ended", func(events []journal.Event) bool {
 		rounds = 0
-		for _, e := range events[booting(events):] {
+		for _, e := range events[bootIndex(events):] {
 			switch e.Kind {
 			case journal.RoundDone:
 				rounds++
@@ -77,31 +77,31 @@ func TestVMIsRehearsedThroughTheServer(t *testing.T) {
 		return false
 	})
 	if rounds == 0 {
-		t.Error("no round was done meanwhile")
+		t.Error("no round was done during the rehearsal")
 	}
-	if vm := r.until("wave", "answered", func(view) bool { return true }).vms["web01"]; vm.Rehearse != nil || vm.State != fleetdb.Running {
-		t.Errorf("it is %s, and asked still: %+v", vm.State, vm.Rehearse)
+	if vm := r.waitFor("wave", "answered", func(view) bool { return true }).vms["web01"]; vm.Rehearse != nil || vm.State != fleetdb.Running {
+		t.Errorf("web01 is %s with the requested rehearsal %+v, want running without one", vm.State, vm.Rehearse)
 	}
 
-	s.asks("cutover", "wave/web01").ends(0)
-	r.until("wave", "published", func(v view) bool { return v.count(fleetdb.Done) == 2 })
-	asks("rehearse", "wave/web01").ends(6).says("is done", "decamp trial")
-	r.run("verify", filepath.Join(r.vms(), "web01")).ends(0)
-	r.asFound(inventory.PoweredOff, "web01")
+	s.runClient("cutover", "wave/web01").wantExit(0)
+	r.waitFor("wave", "published", func(v view) bool { return v.count(fleetdb.Done) == 2 })
+	startClient("rehearse", "wave/web01").wantExit(6).wantOutput("is done", "decamp trial")
+	r.run("verify", filepath.Join(r.vmFolder(), "web01")).wantExit(0)
+	r.checkSourceClean(inventory.PoweredOff, "web01")
 }
 
-// rehearsal waits until so returns true for the events of the worker's run.
-func (m *machine) rehearsal(run journal.ID, what string, so func([]journal.Event) bool) {
+// waitForEvents waits until cond returns true for the events of the worker's run.
+func (m *machine) waitForEvents(run journal.ID, what string, cond func([]journal.Event) bool) {
 	m.t.Helper()
 	store := journal.NewStore(m.state)
 	eventually(m.t, what, func() bool {
 		events, err := store.Events(run)
-		return err == nil && so(events)
+		return err == nil && cond(events)
 	})
 }
 
-// booting returns the index of the event before the boot; -1 if there is none.
-func booting(events []journal.Event) int {
+// bootIndex returns the index of the event before the boot, or -1.
+func bootIndex(events []journal.Event) int {
 	for i, e := range events {
 		if e.Kind == journal.Noted && strings.Contains(e.Message, "the VM boots from its images") {
 			return i

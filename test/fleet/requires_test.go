@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// requires skips where a tool is missing. "root" is who may mount and make networks.
+// requires skips the test if a tool is missing. The tool "root" means that the test runs as root.
 func requires(t *testing.T, tools ...string) {
 	t.Helper()
 	for _, tool := range tools {

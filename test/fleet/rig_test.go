@@ -16,95 +16,96 @@ import (
 	"github.com/decamp/decamp/test/program"
 )
 
-// secret is the lab's password; no file but the password file may hold it.
+// secret is the lab's password. Only the password file may contain it.
 const secret = "hush-77b0c3-do-not-tell"
 
-// rig is a lab, folders for VMs, a plan's folder, and a state directory.
-type rig struct {
+// A testEnv is a lab, a folder for VMs, a folder for plans, and a state directory.
+type testEnv struct {
 	t     *testing.T
 	lab   *lab.Lab
 	dir   string
-	url   string   // of the source
-	db    string   // where processes meet; the file in the state directory else
-	flags []string // of every command
+	url   string   // URL of the source
+	db    string   // URL of the common database; if empty, the file in the state directory is used
+	flags []string // flags of every command
 
 	environ []string // added to the environment of every command
 
-	// Of commands that use db:
-	insecure bool // it is not verified
-	keyless  bool // they have no --fleet-key
-	hookless bool // they have no --allow-hooks
+	// Flags of commands that use db.
+	insecure bool // pass --insecure-database
+	keyless  bool // pass no --fleet-key
+	hookless bool // pass no --allow-hooks
 
-	seen *fleetdb.Database
+	seen *fleetdb.Database // opened by database
 }
 
-func newRig(t *testing.T, cfg lab.Config) *rig {
+func newTestEnv(t *testing.T, cfg lab.Config) *testEnv {
 	t.Helper()
 	cfg.Password = secret
 	l, err := lab.Start(context.Background(), cfg)
 	must(t, err)
 	t.Cleanup(func() { must(t, l.Close()) })
-	r := &rig{t: t, lab: l, dir: t.TempDir(), url: "esxi://root@" + l.Addr()}
+	r := &testEnv{t: t, lab: l, dir: t.TempDir(), url: "esxi://root@" + l.Addr()}
 	if cfg.VCenter {
 		r.url = "vcenter://administrator@vsphere.local@" + l.Addr()
 	}
-	r.write("password", secret+"\n")
+	r.writeFile("password", secret+"\n")
 	for _, name := range []string{"vms", "state"} {
 		must(t, os.Mkdir(filepath.Join(r.dir, name), 0o700))
 	}
 	return r
 }
 
-func (r *rig) vms() string   { return filepath.Join(r.dir, "vms") }
-func (r *rig) state() string { return filepath.Join(r.dir, "state") }
+func (r *testEnv) vmFolder() string { return filepath.Join(r.dir, "vms") }
+func (r *testEnv) stateDir() string { return filepath.Join(r.dir, "state") }
 
-func (r *rig) write(name, content string) string {
+// writeFile writes a file in the folder of the plans, and returns its path.
+func (r *testEnv) writeFile(name, content string) string {
 	r.t.Helper()
 	path := filepath.Join(r.dir, name)
 	must(r.t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
-// writeHook writes the program of a plan's hook.
-func (r *rig) writeHook(text string) string {
+// writeHook writes the program of a plan's hook, and returns its path.
+func (r *testEnv) writeHook(text string) string {
 	r.t.Helper()
 	path := filepath.Join(r.dir, "hook")
 	executable.Write(r.t, path, text)
 	return path
 }
 
-// plan writes a plan of the rig's source: rest is what comes after the source.
-func (r *rig) plan(name, rest string) string {
+// writePlan writes a plan of the lab's VMs. rest is the text after the source.
+func (r *testEnv) writePlan(name, rest string) string {
 	r.t.Helper()
 	head := fmt.Sprintf("version: 1\nname: %s\nsource:\n  url: %s\n  fingerprint: %q\n  credentials: {file: %s}\n",
 		name, r.url, r.lab.Fingerprint(), filepath.Join(r.dir, "password"))
-	return r.write(name+".yaml", head+rest)
+	return r.writeFile(name+".yaml", head+rest)
 }
 
-// all is a plan of all VMs of the lab.
-func (r *rig) all(name string) string {
+// writePlanOfAll writes a plan of all VMs of the lab.
+func (r *testEnv) writePlanOfAll(name string) string {
 	r.t.Helper()
-	return r.plan(name, "defaults: {to: [dir:"+r.vms()+"]}\nselect: name ~ *\n")
+	return r.writePlan(name, "defaults: {to: [dir:"+r.vmFolder()+"]}\nselect: name ~ *\n")
 }
 
-// published checks that a VM's images are the lab's disks and pass decamp verify.
-func (r *rig) published(folder, vm, format string, disks int) {
+// checkPublished checks that a VM's images equal the lab's disks and pass decamp verify.
+func (r *testEnv) checkPublished(folder, vm, format string, disks int) {
 	r.t.Helper()
-	r.sameAsSource(folder, vm, format, disks)
-	r.run("verify", filepath.Join(folder, vm)).ends(0)
+	r.checkImages(folder, vm, format, disks)
+	r.run("verify", filepath.Join(folder, vm)).wantExit(0)
 }
 
-// allPublished checks the raw images of VMs with one disk, and runs decamp verify for the first one.
-func (r *rig) allPublished(folder string, vms ...string) {
+// checkAllPublished checks the raw images of VMs with one disk, and runs decamp verify for the first one.
+func (r *testEnv) checkAllPublished(folder string, vms ...string) {
 	r.t.Helper()
-	r.published(folder, vms[0], "raw", 1)
+	r.checkPublished(folder, vms[0], "raw", 1)
 	for _, vm := range vms[1:] {
-		r.sameAsSource(folder, vm, "raw", 1)
+		r.checkImages(folder, vm, "raw", 1)
 	}
 }
 
-// sameAsSource checks that a VM's images are the lab's disks.
-func (r *rig) sameAsSource(folder, vm, format string, disks int) {
+// checkImages checks that a VM's images equal the lab's disks.
+func (r *testEnv) checkImages(folder, vm, format string, disks int) {
 	r.t.Helper()
 	for n := range disks {
 		want, err := r.lab.Disk(vm, n)
@@ -113,8 +114,8 @@ func (r *rig) sameAsSource(folder, vm, format string, disks int) {
 	}
 }
 
-// onlyPublished checks that a folder holds these VMs, and nothing else that people see.
-func (r *rig) onlyPublished(folder string, vms ...string) {
+// checkOnlyPublished checks that a folder contains these VMs, and besides only hidden files of decamp.
+func (r *testEnv) checkOnlyPublished(folder string, vms ...string) {
 	r.t.Helper()
 	entries, err := os.ReadDir(folder)
 	must(r.t, err)
@@ -124,19 +125,19 @@ func (r *rig) onlyPublished(folder string, vms ...string) {
 	}
 	for _, e := range entries {
 		if !want[e.Name()] && !strings.HasPrefix(e.Name(), ".decamp") {
-			r.t.Errorf("%s holds %s", folder, e.Name())
+			r.t.Errorf("%s contains %s", folder, e.Name())
 		}
 		delete(want, e.Name())
 	}
 	for vm := range want {
-		r.t.Errorf("%s lacks %s", folder, vm)
+		r.t.Errorf("%s does not contain %s", folder, vm)
 	}
 }
 
-// asFound checks that nothing of ours is left of these VMs on the source.
-func (r *rig) asFound(power inventory.Power, vms ...string) {
+// checkSourceClean checks that the VMs are in this power state, and that decamp left nothing at the source.
+func (r *testEnv) checkSourceClean(power inventory.Power, vms ...string) {
 	r.t.Helper()
-	s := r.session()
+	s := r.newSession()
 	for _, name := range vms {
 		vm, err := s.VM(r.t.Context(), name)
 		must(r.t, err)
@@ -146,12 +147,12 @@ func (r *rig) asFound(power inventory.Power, vms ...string) {
 		}
 	}
 	if left := r.lab.Mounts(); len(left) > 0 {
-		r.t.Errorf("a host still has %v", left)
+		r.t.Errorf("hosts still have the datastores %v", left)
 	}
 }
 
-// session opens a separate session with the source.
-func (r *rig) session() *esx.Session {
+// newSession opens a separate session with the source.
+func (r *testEnv) newSession() *esx.Session {
 	r.t.Helper()
 	u, err := esx.ParseURL(r.url)
 	must(r.t, err)
@@ -160,7 +161,7 @@ func (r *rig) session() *esx.Session {
 		Password: func(context.Context) (esx.Secret, error) { return secret, nil },
 	})
 	must(r.t, err)
-	r.t.Cleanup(func() { _ = s.Close() }) // the lab may be gone
+	r.t.Cleanup(func() { _ = s.Close() }) // an error if the lab is closed
 	return s
 }
 

@@ -8,36 +8,36 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// A published VM of a plan is taken back as one that decamp migrate moved is: not without --withdraw,
-// and then wholly. Its name and its run are the same.
+// decamp rollback removes a published VM of a plan only with --withdraw, as for a VM of decamp migrate. The VM is given
+// by its name or by the ID of its run.
 func TestRollbackOfAPublishedVMOfAPlan(t *testing.T) {
 	t.Parallel()
-	cfg := slow(2)
+	cfg := slowLabOf(2)
 	cfg.Limits = lab.Limits{}
 	for i := range cfg.VMs {
 		cfg.VMs[i].PoweredOn = true
 	}
-	r := newRig(t, cfg)
-	file := r.plan("wave", "defaults: {to: [dir:"+r.vms()+"], mode: cold, powerOff: guest}\nselect: name ~ *\n")
-	r.run("plan", "run", file).ends(0).says("2 done")
-	v := r.until("wave", "all are done", func(v view) bool { return v.count(fleetdb.Done) == 2 })
-	all := names(2)
+	r := newTestEnv(t, cfg)
+	file := r.writePlan("wave", "defaults: {to: [dir:"+r.vmFolder()+"], mode: cold, powerOff: guest}\nselect: name ~ *\n")
+	r.run("plan", "run", file).wantExit(0).wantOutput("2 done")
+	v := r.waitFor("wave", "all are done", func(v view) bool { return v.count(fleetdb.Done) == 2 })
+	all := vmNames(2)
 	run := v.vms[all[1]].Runs[0]
 
-	r.run("rollback", "wave/"+all[0]).ends(6).says("VM "+all[0], "is published", "rollback wave/", "--withdraw removes it from dir:")
-	r.run("rollback", run).ends(6).says("VM "+all[1], "is published", "rollback wave/", "--withdraw removes it from dir:")
-	r.run("rollback", "wave", "--withdraw").ends(2).says("requires one VM")
-	r.run("rollback", "wave").ends(6).says("has ended")
-	r.onlyPublished(r.vms(), all...)
+	r.run("rollback", "wave/"+all[0]).wantExit(6).wantOutput("VM "+all[0], "is published", "rollback wave/", "--withdraw removes it from dir:")
+	r.run("rollback", run).wantExit(6).wantOutput("VM "+all[1], "is published", "rollback wave/", "--withdraw removes it from dir:")
+	r.run("rollback", "wave", "--withdraw").wantExit(2).wantOutput("requires one VM")
+	r.run("rollback", "wave").wantExit(6).wantOutput("has ended")
+	r.checkOnlyPublished(r.vmFolder(), all...)
 
-	r.run("rollback", "wave/"+all[0], "--withdraw").ends(0).says("rollback --withdraw is queued", "decamp plan run FILE", "decamp serve")
-	r.run("plan", "run", file).ends(0).says("1 done", "1 canceled", "1 VM withdrawn by command")
-	r.onlyPublished(r.vms(), all[1])
-	r.asFound(inventory.PoweredOn, all[0])
-	r.asFound(inventory.PoweredOff, all[1])
+	r.run("rollback", "wave/"+all[0], "--withdraw").wantExit(0).wantOutput("rollback --withdraw is queued", "decamp plan run FILE", "decamp serve")
+	r.run("plan", "run", file).wantExit(0).wantOutput("1 done", "1 canceled", "1 VM withdrawn by command")
+	r.checkOnlyPublished(r.vmFolder(), all[1])
+	r.checkSourceClean(inventory.PoweredOn, all[0])
+	r.checkSourceClean(inventory.PoweredOff, all[1])
 
-	r.run("rollback", run, "--withdraw").ends(0)
-	r.run("plan", "run", file).ends(0).says("2 canceled", "2 VMs withdrawn by command")
-	r.onlyPublished(r.vms())
-	r.asFound(inventory.PoweredOn, all...)
+	r.run("rollback", run, "--withdraw").wantExit(0)
+	r.run("plan", "run", file).wantExit(0).wantOutput("2 canceled", "2 VMs withdrawn by command")
+	r.checkOnlyPublished(r.vmFolder())
+	r.checkSourceClean(inventory.PoweredOn, all...)
 }

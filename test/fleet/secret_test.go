@@ -23,11 +23,11 @@ import (
 	"github.com/decamp/decamp/internal/lab/loopback"
 )
 
-// databaseSecret is the database's password, which comes in the environment.
+// databaseSecret is the password of the database, which a worker gets in its environment.
 const databaseSecret = "hush-db-51e9a2-do-not-tell"
 
-// holders are the files of the rig that hold a secret, as it is or as HTTP carries it.
-func (r *rig) holders(secret string) (files []string) {
+// filesWith returns the files that contain a secret in plain text or in base64, as in HTTP.
+func (r *testEnv) filesWith(secret string) (files []string) {
 	r.t.Helper()
 	coded := base64.StdEncoding.EncodeToString([]byte(secret))
 	must(r.t, filepath.WalkDir(r.dir, func(path string, e fs.DirEntry, err error) error {
@@ -44,25 +44,26 @@ func (r *rig) holders(secret string) (files []string) {
 	return files
 }
 
-// onlyIn checks that no file of the rig holds a secret but those that the test wrote.
-func (r *rig) onlyIn(secret string, files ...string) {
+// checkOnlyIn checks that only these files contain a secret.
+func (r *testEnv) checkOnlyIn(secret string, files ...string) {
 	r.t.Helper()
-	if found := r.holders(secret); !slices.Equal(found, files) {
+	if found := r.filesWith(secret); !slices.Equal(found, files) {
 		r.t.Errorf("files with a secret: %q, want %q", found, files)
 	}
 }
 
-// nosy writes a plan whose hooks write down all they can see, and whose hosts are asked by SSH.
-func (r *rig) nosy(name, port string) string {
+// writeSpyingPlan writes a plan that logs in to its host by SSH. Its hooks write the environments and command lines
+// that they can read to the file seen.
+func (r *testEnv) writeSpyingPlan(name, port string) string {
 	r.t.Helper()
 	hook := r.writeHook("#!/bin/sh\ncat /proc/$$/environ /proc/$$/cmdline /proc/$PPID/cmdline >> seen\n")
 	ends := "{pre: {command: [" + hook + "]}, post: {command: [" + hook + "]}}"
-	return r.plan(name, "  ssh: {port: "+port+", credentials: {file: "+filepath.Join(r.dir, "password")+"}}\n"+
-		"hooks: "+ends+"\ndefaults: {to: [dir:"+r.vms()+"], sourceHash: true, hooks: "+ends+"}\nselect: name ~ *\n")
+	return r.writePlan(name, "  ssh: {port: "+port+", credentials: {file: "+filepath.Join(r.dir, "password")+"}}\n"+
+		"hooks: "+ends+"\ndefaults: {to: [dir:"+r.vmFolder()+"], sourceHash: true, hooks: "+ends+"}\nselect: name ~ *\n")
 }
 
-// saw checks that the hooks ran, and that what they saw is on record: the search looks there.
-func (r *rig) saw(plan string) {
+// checkSeen checks that the hooks have written to the file seen, so that filesWith searches their output.
+func (r *testEnv) checkSeen(plan string) {
 	r.t.Helper()
 	text, err := os.ReadFile(filepath.Join(r.dir, "seen"))
 	must(r.t, err)
@@ -73,53 +74,53 @@ func (r *rig) saw(plan string) {
 	}
 }
 
-// behindSSH is a lab of n VMs whose host has SSH on, at the port returned.
-func behindSSH(t *testing.T, n int) (cfg lab.Config, port string) {
+// sshLabOf is labOf with an SSH server on the host. It also returns the port of that server.
+func sshLabOf(t *testing.T, n int) (cfg lab.Config, port string) {
 	t.Helper()
-	cfg = many(n)
+	cfg = labOf(n)
 	cfg.SSH.Enabled, cfg.SSH.Addr = true, loopback.Reserve(t)
 	_, port, err := net.SplitHostPort(cfg.SSH.Addr)
 	must(t, err)
 	return cfg, port
 }
 
-// The passwords of source and SSH are in the file they came from, a token's secret is in the
-// file it was printed to, and in no other: no state, database, log, output, hook.
-func TestSecretsStayWhereTheyAre(t *testing.T) {
+// The passwords of the source and of SSH are only in the password file. A token's secret is only in the file to which
+// it was printed. No state, database, log, output or hook contains them.
+func TestSecretsAreOnlyInTheirFiles(t *testing.T) {
 	t.Parallel()
-	cfg, port := behindSSH(t, 3)
-	r := newRig(t, cfg)
-	file := r.nosy("alone", port)
-	ran := r.run(append([]string{"plan", "run", file, "-v"}, r.log("alone")...)...).ends(0).says("3 done", "hook")
-	r.write("alone.said", ran.stdout+ran.stderr)
-	r.saw("alone")
+	cfg, port := sshLabOf(t, 3)
+	r := newTestEnv(t, cfg)
+	file := r.writeSpyingPlan("alone", port)
+	ran := r.run(append([]string{"plan", "run", file, "-v"}, r.logFlags("alone")...)...).wantExit(0).wantOutput("3 done", "hook")
+	r.writeFile("alone.output", ran.stdout+ran.stderr)
+	r.checkSeen("alone")
 
-	s := r.serve("127.0.0.1:0", append([]string{"--offer", r.vms(), "-v"}, r.log("serve")...)...)
+	s := r.startServer("127.0.0.1:0", append([]string{"--offer", r.vmFolder(), "-v"}, r.logFlags("serve")...)...)
 	for _, args := range [][]string{{"status", "alone"}, {"watch", "alone"}, {"plan", "run", file}} {
-		asked := s.asks(append(args, append([]string{"-v"}, r.log("client")...)...)...).ends(0)
-		r.write(args[0]+".said", asked.stdout+asked.stderr)
+		result := s.runClient(append(args, append([]string{"-v"}, r.logFlags("client")...)...)...).wantExit(0)
+		r.writeFile(args[0]+".output", result.stdout+result.stderr)
 	}
 	token, err := os.ReadFile(s.token)
 	must(t, err)
-	r.write("api.said", s.allAnswers(strings.TrimSpace(string(token)), "alone"))
-	s.stops()
-	r.write("serve.said", s.out.String()+s.errs.String())
-	r.onlyIn(secret, "password")
-	r.onlyIn(strings.TrimSpace(string(token)), "admin.token")
-	key, err := os.ReadFile(filepath.Join(r.state(), "fleet.key"))
+	r.writeFile("api.output", s.allResponses(strings.TrimSpace(string(token)), "alone"))
+	s.stop()
+	r.writeFile("serve.output", s.out.String()+s.errs.String())
+	r.checkOnlyIn(secret, "password")
+	r.checkOnlyIn(strings.TrimSpace(string(token)), "admin.token")
+	key, err := os.ReadFile(filepath.Join(r.stateDir(), "fleet.key"))
 	must(t, err)
 	_, signing, ok := strings.Cut(string(key), "decamp-fleet-key-1:")
 	if !ok || len(strings.TrimSpace(signing)) != 43 {
 		t.Fatalf("not a fleet key: %d bytes", len(key))
 	}
-	r.onlyIn(strings.TrimSpace(signing), "state/fleet.key")
+	r.checkOnlyIn(strings.TrimSpace(signing), "state/fleet.key")
 }
 
-// allAnswers returns what the API answers to every GET of its document, with an administrator's token.
-func (s *serving) allAnswers(token, plan string) string {
+// allResponses returns the responses of the API to every GET in its OpenAPI document, with an administrator's token.
+func (s *server) allResponses(token, plan string) string {
 	t := s.r.t
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: time.Minute} // to itself
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: time.Minute}
 	defer client.CloseIdleConnections()
 	get := func(path string) []byte {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.addr+path, nil)
@@ -144,11 +145,11 @@ func (s *serving) allAnswers(token, plan string) string {
 	}
 	must(t, json.Unmarshal(get("/v1/plans/"+plan+"/vms"), &page))
 	if len(page.Items) == 0 || len(document.Paths) < 10 {
-		t.Fatalf("%d VMs and %d paths: is the API being read right?", len(page.Items), len(document.Paths))
+		t.Fatalf("the API returned %d VMs and %d paths, want VMs and at least 10 paths", len(page.Items), len(document.Paths))
 	}
 	var all strings.Builder
 	for path, methods := range document.Paths {
-		if _, ok := methods["get"]; !ok || path == "/v1/events" { // which does not end
+		if _, ok := methods["get"]; !ok || path == "/v1/events" { // an endless response
 			continue
 		}
 		path = strings.NewReplacer("{plan}", plan, "{vm}", page.Items[0].VM).Replace(path)
@@ -157,28 +158,28 @@ func (s *serving) allAnswers(token, plan string) string {
 	return all.String()
 }
 
-// The password of a worker for PostgreSQL appears nowhere else, and no other secret does.
-func TestSecretsOfAWorkerStayWhereTheyAre(t *testing.T) {
-	cfg, port := behindSSH(t, 2)
-	r, db := newFleetOf(t, cfg)
+// No file contains the password of a worker for PostgreSQL, and only the password file contains that of the source.
+func TestWorkerSecretsAreOnlyInTheirFiles(t *testing.T) {
+	cfg, port := sshLabOf(t, 2)
+	r, db := newPostgresServerEnv(t, cfg)
 	db.SetPassword(databaseSecret)
-	r.run("status").ends(4).says("Remedy: ")
+	r.run("status").wantExit(4).wantOutput("Remedy: ")
 	t.Setenv("PGPASSWORD", databaseSecret)
-	w := r.worker("a", r.vms(), "-v")
-	submitted := r.run(append([]string{"plan", "run", r.nosy("far", port), "--detach", "-v"}, r.log("submit")...)...).ends(0)
-	r.write("submit.said", submitted.stdout+submitted.stderr)
-	r.until("far", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded && v.count(fleetdb.Done) == 2 })
-	r.saw("far")
-	if status := w.stops(); status != 0 {
+	w := r.startWorker("a", r.vmFolder(), "-v")
+	submitted := r.run(append([]string{"plan", "run", r.writeSpyingPlan("far", port), "--detach", "-v"}, r.logFlags("submit")...)...).wantExit(0)
+	r.writeFile("submit.output", submitted.stdout+submitted.stderr)
+	r.waitFor("far", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded && v.count(fleetdb.Done) == 2 })
+	r.checkSeen("far")
+	if status := w.stop(); status != 0 {
 		t.Errorf("the worker ended with %d", status)
 	}
-	r.write("worker.said", w.out.String()+w.errs.String())
+	r.writeFile("worker.output", w.out.String()+w.errs.String())
 	dump, err := exec.Command("pg_dump", "-d", r.db).Output()
 	must(t, err)
 	if !bytes.Contains(dump, []byte("name: far")) {
-		t.Errorf("the dump lacks the plan: %s", dump)
+		t.Errorf("the dump does not contain the plan: %s", dump)
 	}
-	r.write("dump.sql", string(dump))
-	r.onlyIn(secret, "password")
-	r.onlyIn(databaseSecret)
+	r.writeFile("dump.sql", string(dump))
+	r.checkOnlyIn(secret, "password")
+	r.checkOnlyIn(databaseSecret)
 }

@@ -16,134 +16,134 @@ import (
 	"github.com/decamp/decamp/internal/lab/loopback"
 )
 
-// serving is a decamp serve that others come in at.
-type serving struct {
+// A server is a decamp serve process.
+type server struct {
 	*process
-	r           *rig
+	r           *testEnv
 	addr        string
 	fingerprint string
-	token       string // file
+	token       string // path of the file with an administrator's token
 }
 
-// serve starts a server of the rig's state directory; more are its flags.
-func (r *rig) serve(listen string, more ...string) *serving {
+// startServer starts a server with the state directory of the environment. more are further flags.
+func (r *testEnv) startServer(listen string, more ...string) *server {
 	r.t.Helper()
-	return r.served(r.begin(append([]string{"serve", "--json", "--listen", listen, "--name", "server"}, more...)...))
+	return r.newServer(r.startCommand(append([]string{"serve", "--json", "--listen", listen, "--name", "server"}, more...)...))
 }
 
-// served is a server that was started with --json.
-func (r *rig) served(p *process) *serving {
+// newServer returns the server of a process that was started with --json.
+func (r *testEnv) newServer(p *process) *server {
 	r.t.Helper()
-	s := &serving{process: p, r: r}
-	var told struct{ Serving, Fingerprint string }
-	line, _, _ := strings.Cut(p.says(p.out, "\n"), "\n")
-	must(r.t, json.Unmarshal([]byte(line), &told))
-	s.addr, s.fingerprint = told.Serving, told.Fingerprint
+	s := &server{process: p, r: r}
+	var started struct{ Serving, Fingerprint string }
+	line, _, _ := strings.Cut(p.waitForOutput(p.out, "\n"), "\n")
+	must(r.t, json.Unmarshal([]byte(line), &started))
+	s.addr, s.fingerprint = started.Serving, started.Fingerprint
 	s.token = filepath.Join(r.dir, "admin.token")
 	if _, err := os.Stat(s.token); err != nil {
-		r.write("admin.token", r.run("token", "add", "admin", "--role", "admin").ends(0).stdout)
+		r.writeFile("admin.token", r.run("token", "add", "admin", "--role", "admin").wantExit(0).stdout)
 	}
 	return s
 }
 
 // flags returns the flags of a command that connects to the server.
-func (s *serving) flags() []string {
+func (s *server) flags() []string {
 	return []string{"--server", "https://" + s.addr, "--token-file", s.token, "--server-fingerprint", s.fingerprint}
 }
 
-// asks runs a command that connects to the server.
-func (s *serving) asks(args ...string) result {
+// runClient runs a command that connects to the server.
+func (s *server) runClient(args ...string) result {
 	s.r.t.Helper()
 	return s.r.run(append(args, s.flags()...)...)
 }
 
-// A plan is submitted to a server and followed there. The server is killed, and a new one continues. SIGTERM stops it at
-// the current step. No other process gets its state directory.
-func TestServerIsKilledAndGoesOn(t *testing.T) {
+// A client submits a plan to a server and follows it. The server is killed, and a new one continues. SIGTERM stops it
+// at the current step. No other process can use its state directory.
+func TestServerIsKilledAndContinues(t *testing.T) {
 	t.Parallel()
-	cfg := many(8)
+	cfg := labOf(8)
 	cfg.Limits.DatastoreRate = 2 * slowRate
-	cfg.VMs[7].Disks[0].Capacity = 32 << 20 // to be paused when the first of the others is done
-	r := newRig(t, cfg)
-	file := r.all("served")
-	s := r.serve(loopback.Reserve(t), "--offer", r.vms()) // others must not get it between two servers
-	r.run("serve", "--listen", "127.0.0.1:0", "--offer", r.vms()).ends(6).says("in use by process", "Remedy: ")
-	s.asks("plan", "run", file, "--detach").ends(0).says("Plan served is submitted")
-	follower := start(t, r.command(append([]string{"watch", "served"}, s.flags()...)...))
-	r.until("served", "two VMs are under way", func(v view) bool { return v.count(fleetdb.Running) >= 2 })
-	s.asks("status", "served").ends(0).says("Plan served", "8 VMs", "running", "server")
-	r.sent(slowRate)
+	cfg.VMs[7].Disks[0].Capacity = 32 << 20 // so long that it is paused after the first of the others is done
+	r := newTestEnv(t, cfg)
+	file := r.writePlanOfAll("served")
+	s := r.startServer(loopback.Reserve(t), "--offer", r.vmFolder()) // reserved, so that no other test gets the address between two servers
+	r.run("serve", "--listen", "127.0.0.1:0", "--offer", r.vmFolder()).wantExit(6).wantOutput("in use by process", "Remedy: ")
+	s.runClient("plan", "run", file, "--detach").wantExit(0).wantOutput("Plan served is submitted")
+	follower := startProcess(t, r.command(append([]string{"watch", "served"}, s.flags()...)...))
+	r.waitFor("served", "two VMs are under way", func(v view) bool { return v.count(fleetdb.Running) >= 2 })
+	s.runClient("status", "served").wantExit(0).wantOutput("Plan served", "8 VMs", "running", "server")
+	r.waitForSent(slowRate)
 	s.kill()
 
 	r.lab.SetLimits(lab.Limits{DatastoreRate: 8 * slowRate})
-	s = r.serve(s.addr, "--offer", r.vms())
-	r.until("served", "a VM is done", func(v view) bool { return v.count(fleetdb.Done) >= 1 })
+	s = r.startServer(s.addr, "--offer", r.vmFolder())
+	r.waitFor("served", "a VM is done", func(v view) bool { return v.count(fleetdb.Done) >= 1 })
 	r.lab.SetLimits(lab.Limits{DatastoreRate: trickle})
-	s.asks("pause", "served/vm08").ends(0)
-	drained := s.signal(syscall.SIGTERM)
+	s.runClient("pause", "served/vm08").wantExit(0)
+	drained := s.signalAndWait(syscall.SIGTERM)
 	if drained.ExitStatus() != 0 {
 		t.Errorf("SIGTERM ended the server with %v", drained)
 	}
-	v := r.until("served", "stopped", func(v view) bool { return len(v.vms) == 8 })
+	v := r.waitFor("served", "stopped", func(v view) bool { return len(v.vms) == 8 })
 	if n := v.count(fleetdb.Running, fleetdb.Assigned, fleetdb.Failed); n > 0 {
-		t.Errorf("the server ended, and left %s", v)
+		t.Errorf("the server ended with running or failed VMs: %s", v)
 	}
 
 	r.lab.SetLimits(lab.Limits{})
-	s = r.serve(s.addr, "--offer", r.vms())
-	r.until("served", "all but the paused one are done", func(v view) bool { return v.count(fleetdb.Done) == 7 })
-	s.asks("resume", "served/vm08").ends(0)
-	follower.ends(0).says("vm01: done", "vm08: done", "8 done")
-	s.asks("plan", "run", file).ends(0)
-	r.allPublished(r.vms(), names(8)...)
-	r.onlyPublished(r.vms(), names(8)...)
-	r.asFound(inventory.PoweredOff, names(8)...)
-	r.publishedOnce(r.until("served", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded }), r.state())
+	s = r.startServer(s.addr, "--offer", r.vmFolder())
+	r.waitFor("served", "all VMs except the paused one are done", func(v view) bool { return v.count(fleetdb.Done) == 7 })
+	s.runClient("resume", "served/vm08").wantExit(0)
+	follower.wantExit(0).wantOutput("vm01: done", "vm08: done", "8 done")
+	s.runClient("plan", "run", file).wantExit(0)
+	r.checkAllPublished(r.vmFolder(), vmNames(8)...)
+	r.checkOnlyPublished(r.vmFolder(), vmNames(8)...)
+	r.checkSourceClean(inventory.PoweredOff, vmNames(8)...)
+	r.checkPublishedOnce(r.waitFor("served", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded }), r.stateDir())
 }
 
-// Where a server has the state directory, plan run hands the plan over to it, and ends with it.
-func TestPlanRunBesideAServer(t *testing.T) {
+// plan run submits its plan to the server if a server uses the state directory, and waits for the end of the plan.
+func TestPlanRunWithARunningServer(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, many(3))
-	r.serve("127.0.0.1:0", "--offer", r.vms())
-	r.run("plan", "run", r.all("beside")).ends(0).says("Another decamp process executes the plan", "3 done")
-	r.allPublished(r.vms(), names(3)...)
+	r := newTestEnv(t, labOf(3))
+	r.startServer("127.0.0.1:0", "--offer", r.vmFolder())
+	r.run("plan", "run", r.writePlanOfAll("beside")).wantExit(0).wantOutput("Another decamp process executes the plan", "3 done")
+	r.checkAllPublished(r.vmFolder(), vmNames(3)...)
 }
 
-// The database of a server is stopped and started again. The server reports that it is not ready. Its clients get the
-// reason or wait, and those that follow a plan follow it to its end.
-func TestServerOutlivesItsDatabase(t *testing.T) {
+// The database of a server is stopped and started again. The server reports that it is not ready, and its clients get
+// the reason. A client that follows a plan continues to follow it to its end.
+func TestServerSurvivesDatabaseOutage(t *testing.T) {
 	t.Parallel()
-	r, db := newFleetOf(t, slow(6))
-	a := r.worker("a", r.vms())
-	s := r.serve("127.0.0.1:0")
-	s.asks("plan", "run", r.all("kept"), "--detach").ends(0)
-	follower := start(t, r.command(append([]string{"watch", "kept"}, s.flags()...)...))
-	follower.says(follower.errs, "vm0") // one that gets on: by the time it looks, none may begin any more
+	r, db := newPostgresServerEnv(t, slowLabOf(6))
+	a := r.startWorker("a", r.vmFolder())
+	s := r.startServer("127.0.0.1:0")
+	s.runClient("plan", "run", r.writePlanOfAll("kept"), "--detach").wantExit(0)
+	follower := startProcess(t, r.command(append([]string{"watch", "kept"}, s.flags()...)...))
+	follower.waitForOutput(follower.errs, "vm0") // progress of a VM, because all may have begun before the follower reads
 	r.lab.SetLimits(lab.Limits{DatastoreRate: slowRate / 2})
-	eventually(t, "what limits is said", func() bool {
-		return strings.Contains(s.asks("status", "kept").ends(0).stdout, "bottleneck: source")
+	eventually(t, "status reports the bottleneck", func() bool {
+		return strings.Contains(s.runClient("status", "kept").wantExit(0).stdout, "bottleneck: source")
 	})
-	s.asks("advise", "kept").ends(0).says("bottleneck: source", "PART", "- source: ")
-	r.sent(slowRate)
+	s.runClient("advise", "kept").wantExit(0).wantOutput("bottleneck: source", "PART", "- source: ")
+	r.waitForSent(slowRate)
 	db.Stop()
-	eventually(t, "it says that it is not ready", func() bool { return s.answers("/readyz") == http.StatusServiceUnavailable })
-	if got := s.answers("/healthz"); got != http.StatusOK {
-		t.Errorf("without its database the server is not well: %d", got)
+	eventually(t, "the server is not ready", func() bool { return s.getStatus("/readyz") == http.StatusServiceUnavailable })
+	if got := s.getStatus("/healthz"); got != http.StatusOK {
+		t.Errorf("GET /healthz without the database: status %d, want 200", got)
 	}
-	s.asks("pause", "kept").ends(5).says("the database does not answer", "Remedy: ")
+	s.runClient("pause", "kept").wantExit(5).wantOutput("the database does not answer", "Remedy: ")
 	db.Restart()
-	eventually(t, "it is ready again", func() bool { return s.answers("/readyz") == http.StatusOK })
-	s.asks("status", "kept").ends(0).says("6 VMs")
+	eventually(t, "the server is ready again", func() bool { return s.getStatus("/readyz") == http.StatusOK })
+	s.runClient("status", "kept").wantExit(0).wantOutput("6 VMs")
 	r.lab.SetLimits(lab.Limits{})
-	follower.ends(0).says("vm01: done", "6 done")
-	r.allIsHere("kept", r.vms(), 6, a.state)
+	follower.wantExit(0).wantOutput("vm01: done", "6 done")
+	r.checkAllMoved("kept", r.vmFolder(), 6, a.state)
 }
 
-// answers returns the status of a request without a token; 0 without a response.
-func (s *serving) answers(path string) int {
+// getStatus returns the status of a GET request without a token; 0 without a response.
+func (s *server) getStatus(path string) int {
 	s.r.t.Helper()
-	// the certificate is not checked: the test is about the responses
+	// The certificate is not verified, because the test is about the responses.
 	c := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	a, err := c.Get("https://" + s.addr + path)
 	if err != nil {

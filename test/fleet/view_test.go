@@ -13,10 +13,10 @@ import (
 // A view is the state of a plan in the database at one moment.
 type view struct {
 	plan fleetdb.Plan
-	vms  map[string]fleetdb.VM // by name
+	vms  map[string]fleetdb.VM // VMs by name
 }
 
-// count is how many VMs are in one of these states.
+// count returns the number of VMs in one of these states.
 func (v view) count(states ...fleetdb.State) (n int) {
 	for _, vm := range v.vms {
 		for _, s := range states {
@@ -28,13 +28,13 @@ func (v view) count(states ...fleetdb.State) (n int) {
 	return n
 }
 
-// database opens the database beside its other users.
-func (r *rig) database() *fleetdb.Database {
+// database opens the database, and returns the same handle for later calls.
+func (r *testEnv) database() *fleetdb.Database {
 	r.t.Helper()
 	if r.seen == nil {
 		url := r.db
 		if url == "" {
-			url = "sqlite:" + filepath.Join(r.state(), "fleet.db")
+			url = "sqlite:" + filepath.Join(r.stateDir(), "fleet.db")
 		}
 		ro, err := fleetdb.Open(r.t.Context(), fleetdb.Config{URL: url, Insecure: r.insecure})
 		must(r.t, err)
@@ -44,34 +44,33 @@ func (r *rig) database() *fleetdb.Database {
 	return r.seen
 }
 
-// until waits until the plan is as is asked for, and returns how it is then. A database that
-// does not answer is asked again.
-func (r *rig) until(plan, what string, is func(view) bool) view {
+// waitFor waits until cond holds for the plan, and returns its state. It repeats reads that fail.
+func (r *testEnv) waitFor(plan, what string, cond func(view) bool) view {
 	r.t.Helper()
 	ro := r.database()
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), waitTimeout)
 	defer cancel()
 	v := view{vms: map[string]fleetdb.VM{}}
 	for rev := int64(0); ; {
 		c, err := ro.Feed.Changes(ctx, rev)
 		if err == nil {
-			v.take(plan, c)
-			if is(v) {
+			v.applyChanges(plan, c)
+			if cond(v) {
 				return v
 			}
 			rev = c.Rev
 			err = ro.Feed.WaitForChange(ctx, rev)
 		}
 		if ctx.Err() != nil {
-			r.t.Fatalf("%s: never %s; it is %s", plan, what, v)
+			r.t.Fatalf("timeout while waiting for plan %s: %s; it is %s", plan, what, v)
 		}
 		if err != nil {
-			pause(ctx, 100*time.Millisecond)
+			sleepContext(ctx, 100*time.Millisecond)
 		}
 	}
 }
 
-func (v *view) take(plan string, c fleetdb.Changes) {
+func (v *view) applyChanges(plan string, c fleetdb.Changes) {
 	for _, p := range c.Plans {
 		if p.Name == plan {
 			v.plan = p
@@ -98,33 +97,33 @@ func (v view) String() string {
 	return s
 }
 
-// pause waits, or less if ctx ends.
-func pause(ctx context.Context, d time.Duration) {
+// sleepContext waits for d, or until ctx ends.
+func sleepContext(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
 	}
 }
 
-// sent waits until the lab has sent so many bytes of disks. Then it slows the lab down, so that copies are still
-// under way for all that the test does next, until it sets other limits.
-func (r *rig) sent(bytes int64) {
+// waitForSent waits until the lab has sent this number of bytes of disks. Then it reduces the rate of the lab, so that
+// copies do not end before the test sets other limits.
+func (r *testEnv) waitForSent(bytes int64) {
 	r.t.Helper()
 	r.lab.SetLimits(lab.Limits{DatastoreRate: slowRate})
 	eventually(r.t, "bytes of disks are sent", func() bool { return r.lab.Stats().BodyBytes >= bytes })
 	r.lab.SetLimits(lab.Limits{DatastoreRate: trickle})
 }
 
-// eventually polls until is returns true. Between two calls it waits for at least four times as long as a call lasts:
-// some start a decamp, and the processors have other work.
-func eventually(t *testing.T, what string, is func() bool) {
+// eventually polls until cond returns true. Between two calls it waits for at least four times the duration of a call,
+// because some calls start a decamp process.
+func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
-	for began := time.Now(); !is(); began = time.Now() {
+	for began := time.Now(); !cond(); began = time.Now() {
 		if ctx.Err() != nil {
-			t.Fatalf("never: %s", what)
+			t.Fatalf("timeout while waiting for: %s", what)
 		}
-		pause(ctx, max(10*time.Millisecond, 4*time.Since(began)))
+		sleepContext(ctx, max(10*time.Millisecond, 4*time.Since(began)))
 	}
 }

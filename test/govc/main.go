@@ -1,6 +1,5 @@
-// Command govc is VMware's govc, built from the pinned govmomi module with the commands that the
-// cross-checks use. The lab is written from facts about ESXi; an independent client must find in it the
-// same as in a host.
+// Command govc is VMware's govc, built from the pinned govmomi module with the commands that the cross-checks use. They
+// check that an independent client finds the same in the emulated host as in a real one.
 package main
 
 import (

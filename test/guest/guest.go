@@ -1,10 +1,8 @@
-// Package guest builds the test guests: the smallest Linux disks that really boot, with
-// Debian's cloud kernel, one Go program as init, GRUB and an ext4 root. They are built in
-// seconds, by an ordinary user, without loop devices or mounts.
+// Package guest builds the test guests: small bootable Linux disks with Debian's cloud kernel, one Go program as init,
+// GRUB and an ext4 root. The build takes seconds. It requires no root privileges, loop devices or mounts.
 //
-// A guest counts its boots on its own disk and prints a marker line on the serial port
-// (package init has its form), so that a test can ask from inside: which disk driver,
-// which MAC, which SMBIOS UUID. Package boot reads it.
+// A guest counts its boots on its disk and prints a marker line on the serial port. The line reports the disk driver, the
+// MAC addresses and the SMBIOS UUID. Package init defines its format, and package boot parses it.
 //
 // Images are kept in build/guest and rebuilt when this package or the kernel changes.
 package guest

@@ -13,8 +13,8 @@ import (
 	"github.com/decamp/decamp/test/repository"
 )
 
-// requires skips the test where a tool is missing, and returns its path.
-func requires(t *testing.T, tool string) string {
+// requireTool returns the path of a tool. It skips the test if the tool is missing.
+func requireTool(t *testing.T, tool string) string {
 	t.Helper()
 	path, err := lookTool(tool)
 	if err != nil {
@@ -23,8 +23,8 @@ func requires(t *testing.T, tool string) string {
 	return path
 }
 
-func TestImagesHaveTheirTables(t *testing.T) {
-	sfdisk := requires(t, "sfdisk")
+func TestImagePartitions(t *testing.T) {
+	sfdisk := requireTool(t, "sfdisk")
 	want := map[Name]struct {
 		label string
 		parts int
@@ -49,8 +49,8 @@ func TestImagesHaveTheirTables(t *testing.T) {
 	}
 }
 
-func TestRootFileSystemIsCleanAndNamesItsOS(t *testing.T) {
-	e2fsck, debugfs := requires(t, "e2fsck"), requires(t, "debugfs")
+func TestRootFileSystem(t *testing.T) {
+	e2fsck, debugfs := requireTool(t, "e2fsck"), requireTool(t, "debugfs")
 	for _, v := range allVariants() {
 		b := builder{variant: v}
 		slice := filepath.Join(t.TempDir(), "root.ext4")
@@ -76,7 +76,7 @@ func cutRoot(t *testing.T, image, to string, off int64) {
 	}
 }
 
-func TestBuildKeepsWhatIsFresh(t *testing.T) {
+func TestBuildKeepsFreshImages(t *testing.T) {
 	first, err := os.Stat(Image(t, BIOS))
 	if err != nil {
 		t.Fatal(err)
@@ -86,11 +86,11 @@ func TestBuildKeepsWhatIsFresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !os.SameFile(first, second) || !first.ModTime().Equal(second.ModTime()) {
-		t.Error("an image that was fresh was built again")
+		t.Error("Build replaced a fresh image")
 	}
 }
 
-func TestModulesComeAfterWhatTheyNeed(t *testing.T) {
+func TestModulesFollowTheirDependencies(t *testing.T) {
 	root, err := repository.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -115,12 +115,12 @@ func TestModulesComeAfterWhatTheyNeed(t *testing.T) {
 		}
 	}
 	if _, err := k.modulesWithNeeds("no_such_module"); err == nil {
-		t.Error("a module that does not exist was found")
+		t.Error("no error for a module that does not exist")
 	}
 }
 
-func TestCPIOIsWhatCpioReads(t *testing.T) {
-	cpioTool := requires(t, "cpio")
+func TestCPIO(t *testing.T) {
+	cpioTool := requireTool(t, "cpio")
 	var out bytes.Buffer
 	c := &cpio{w: &out}
 	c.addDir("sbin")
@@ -137,7 +137,7 @@ func TestCPIOIsWhatCpioReads(t *testing.T) {
 	}
 	for _, want := range []string{"drwxr-xr-x", "-rwxr-xr-x", "crw-------", " 5,   1 ", "sbin/init"} {
 		if !strings.Contains(string(text), want) {
-			t.Errorf("cpio lists no %q:\n%s", want, text)
+			t.Errorf("cpio does not list %q:\n%s", want, text)
 		}
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/decamp/decamp/test/program"
 )
 
-// decamp is the program that TestMain built.
-var decamp string
+// decampBinary is the path of the decamp that TestMain built.
+var decampBinary string
 
-// wide is how many guests go through at a time: each is a machine emulated by one processor.
-const wide = 2
+// parallelGuests is the number of guests that are tested at a time. Each of them is emulated by one processor.
+const parallelGuests = 2
 
 func TestMain(m *testing.M) {
-	program.Wide(wide)
-	os.Exit(program.Main(m, &decamp))
+	program.Wide(parallelGuests)
+	os.Exit(program.Main(m, &decampBinary))
 }

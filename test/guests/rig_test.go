@@ -25,10 +25,10 @@ const (
 	smbios = "564d4e6f-1c2b-4a3d-8e5f-0123456789ab"
 )
 
-// repo is the repository's root folder, seen from here.
+// repo is the root folder of the repository.
 const repo = "../.."
 
-// A rig is an emulated ESXi with one of the guests, and a folder to move it to.
+// A rig is an emulated ESXi host with one of the guests, and a target folder.
 type rig struct {
 	t    *testing.T
 	name Name
@@ -58,19 +58,19 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// published is the folder of the moved VM.
-func (r *rig) published() string { return filepath.Join(r.dir, "vms", string(r.name)) }
+// publishedDir returns the folder of the published VM.
+func (r *rig) publishedDir() string { return filepath.Join(r.dir, "vms", string(r.name)) }
 
-// withKernel runs a program where the kernel that setup.sh unpacked is this machine's, for an
-// appliance to boot. A container has none of its own.
-const withKernel = `mount --bind "$0/boot" /boot; mount --bind "$0/lib/modules" /lib/modules; exec "$@"`
+// runWithKernel runs a program with the kernel that setup.sh unpacked mounted at /boot. Appliances boot it, because a
+// container has no kernel.
+const runWithKernel = `mount --bind "$0/boot" /boot; mount --bind "$0/lib/modules" /lib/modules; exec "$@"`
 
-// run runs decamp, and returns what it wrote and its exit code.
+// run runs decamp and returns its output and its exit code.
 func (r *rig) run(args ...string) (stdout, stderr string, code int) {
 	r.t.Helper()
 	kernel, err := filepath.Abs(filepath.Join(repo, "build", "kernel"))
 	must(r.t, err)
-	args = append([]string{"--mount", "--propagation", "private", "sh", "-ec", withKernel, kernel, decamp}, args...)
+	args = append([]string{"--mount", "--propagation", "private", "sh", "-ec", runWithKernel, kernel, decampBinary}, args...)
 	cmd := exec.CommandContext(r.t.Context(), "unshare", append(args, "--state", filepath.Join(r.dir, "state"))...)
 	cmd.Env = append(os.Environ(), "DECAMP_PASSWORD_FILE="+filepath.Join(r.dir, "password"), "TMPDIR="+r.dir)
 	var out, errs bytes.Buffer
@@ -82,18 +82,18 @@ func (r *rig) run(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// A telling is what a migration told of itself.
-type telling struct {
+// A migrationLog has the notes and durations of a migration.
+type migrationLog struct {
 	notes []string
-	took  map[string]time.Duration // by step
+	took  map[string]time.Duration // durations by step
 }
 
-// migrate moves the guest onto virtio, with a trial boot.
-func (r *rig) migrate() telling {
+// migrate migrates the guest to virtio hardware, with a trial boot.
+func (r *rig) migrate() migrationLog {
 	r.t.Helper()
 	out, errs, code := r.run("migrate", "esxi://"+r.lab.User()+"@"+r.lab.Addr(), string(r.name), "--to", "dir:"+filepath.Join(r.dir, "vms"),
 		"--hardware", "virtio", "--trial", "--json", "--fingerprint", r.lab.Fingerprint())
-	told := telling{took: map[string]time.Duration{}}
+	migration := migrationLog{took: map[string]time.Duration{}}
 	since := map[string]time.Time{}
 	lines := bufio.NewScanner(strings.NewReader(out))
 	lines.Buffer(nil, 4<<20)
@@ -104,35 +104,35 @@ func (r *rig) migrate() telling {
 		case journal.StepStarted:
 			since[e.Step] = e.Time
 		case journal.StepDone:
-			told.took[e.Step] = e.Time.Sub(since[e.Step])
+			migration.took[e.Step] = e.Time.Sub(since[e.Step])
 		case journal.Summarized:
 			for _, s := range e.Stages {
-				told.took[s.Name] = max(told.took[s.Name], s.Elapsed)
+				migration.took[s.Name] = max(migration.took[s.Name], s.Elapsed)
 			}
 		default:
-			told.notes = append(told.notes, e.Message)
+			migration.notes = append(migration.notes, e.Message)
 		}
 	}
 	must(r.t, lines.Err())
 	if code != 0 {
-		r.t.Fatalf("decamp migrate: exit code %d: %s\n%s\nserial port: %s", code, errs, strings.Join(told.notes, "\n"), r.serial())
+		r.t.Fatalf("decamp migrate: exit code %d: %s\n%s\nserial port: %s", code, errs, strings.Join(migration.notes, "\n"), r.serialLog())
 	}
-	return told
+	return migration
 }
 
-// serial is the end of what the guest said in its trial.
-func (r *rig) serial() string {
+// serialLog returns the end of the serial log of the trial.
+func (r *rig) serialLog() string {
 	logs, _ := filepath.Glob(filepath.Join(r.dir, "state", "runs", "*", "trial", "serial.log"))
 	for _, log := range logs {
 		if text, err := os.ReadFile(log); err == nil {
 			return string(text[max(0, len(text)-6000):])
 		}
 	}
-	return "nothing was kept"
+	return "no serial log"
 }
 
-// says reports whether a note has all of the words.
-func (t telling) says(words ...string) bool {
+// hasNote reports whether a note contains all texts.
+func (t migrationLog) hasNote(words ...string) bool {
 	for _, note := range t.notes {
 		found := true
 		for _, w := range words {
@@ -145,8 +145,8 @@ func (t telling) says(words ...string) bool {
 	return false
 }
 
-// figures is what a line of the log says.
-func (t telling) figures() string {
+// durations returns the durations of the steps for the test log.
+func (t migrationLog) durations() string {
 	seconds := func(step string) string { return fmt.Sprintf("%s %.2f s", step, t.took[step].Seconds()) }
 	return strings.Join([]string{seconds("copy"), seconds("detect"), seconds("convert"), seconds("trial boot"), seconds("verify"), seconds("commit")}, ", ")
 }

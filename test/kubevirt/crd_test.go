@@ -13,13 +13,13 @@ import (
 	"github.com/decamp/decamp/test/kubevirt/upstream"
 )
 
-// A judge holds objects against a schema.
-type judge struct {
+// A schemaValidator validates objects against a schema.
+type schemaValidator struct {
 	structure *schema.Structural
 	validator validation.SchemaValidator
 }
 
-func newJudge(t *testing.T, props *v1.JSONSchemaProps) judge {
+func newValidator(t *testing.T, props *v1.JSONSchemaProps) schemaValidator {
 	t.Helper()
 	var internal apiextensions.JSONSchemaProps
 	if err := v1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(props, &internal, nil); err != nil {
@@ -33,11 +33,11 @@ func newJudge(t *testing.T, props *v1.JSONSchemaProps) judge {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return judge{structure, validator}
+	return schemaValidator{structure, validator}
 }
 
-// judges returns one for each kind of object.
-func judges(t *testing.T) map[string]judge {
+// newValidators returns a validator for each kind of object.
+func newValidators(t *testing.T) map[string]schemaValidator {
 	t.Helper()
 	machine, err := upstream.VirtualMachine()
 	if err != nil {
@@ -48,20 +48,20 @@ func judges(t *testing.T) map[string]judge {
 		t.Fatal(err)
 	}
 	if got := volume.Spec.Versions[0]; got.Name != "v1beta1" || volume.Spec.Names.Kind != "DataVolume" {
-		t.Fatalf("CDI's schema is of %s %s", got.Name, volume.Spec.Names.Kind)
+		t.Fatalf("the schema of CDI is for %s %s", got.Name, volume.Spec.Names.Kind)
 	}
-	return map[string]judge{
-		"VirtualMachine": newJudge(t, machine.Spec.Versions[0].Schema.OpenAPIV3Schema),
-		"DataVolume":     newJudge(t, volume.Spec.Versions[0].Schema.OpenAPIV3Schema),
+	return map[string]schemaValidator{
+		"VirtualMachine": newValidator(t, machine.Spec.Versions[0].Schema.OpenAPIV3Schema),
+		"DataVolume":     newValidator(t, volume.Spec.Versions[0].Schema.OpenAPIV3Schema),
 	}
 }
 
-// unknown returns the paths of fields that the schema does not have.
-func (j judge) unknown(object map[string]any) []string {
+// unknownFields returns the paths of fields that are not in the schema.
+func (j schemaValidator) unknownFields(object map[string]any) []string {
 	return pruning.PruneWithOptions(object, j.structure, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 }
 
-// wrong returns what does not fit the schema otherwise.
-func (j judge) wrong(object map[string]any) field.ErrorList {
+// invalidValues returns the other errors of an object according to the schema.
+func (j schemaValidator) invalidValues(object map[string]any) field.ErrorList {
 	return validation.ValidateCustomResource(nil, object, j.validator)
 }

@@ -11,47 +11,47 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifests are what decamp writes: its own tests prove that it writes these files.
-const manifests = "../../internal/targets/kubevirt/testdata/*.yaml"
+// manifestFiles are golden files of the tests of internal/targets/kubevirt: the manifests that decamp writes.
+const manifestFiles = "../../internal/targets/kubevirt/testdata/*.yaml"
 
-// TestManifestsFitTheSchemas holds every object that decamp writes against the schema of its kind.
-func TestManifestsFitTheSchemas(t *testing.T) {
-	judges := judges(t)
-	files, err := filepath.Glob(manifests)
+// Each object that decamp writes is valid for the schema of its kind.
+func TestManifestsMatchSchemas(t *testing.T) {
+	validators := newValidators(t)
+	files, err := filepath.Glob(manifestFiles)
 	if err != nil || len(files) < 6 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	seen := map[string]int{}
 	for _, path := range files {
-		for _, object := range objects(t, path) {
+		for _, object := range readObjects(t, path) {
 			kind, _ := object["kind"].(string)
-			j, ok := judges[kind]
+			j, ok := validators[kind]
 			if !ok {
-				t.Fatalf("%s has a %q", path, kind)
+				t.Fatalf("%s has an object of the unknown kind %q", path, kind)
 			}
 			seen[kind]++
-			for _, err := range j.wrong(object) {
+			for _, err := range j.invalidValues(object) {
 				t.Errorf("%s: %s: %v", path, kind, err)
 			}
-			for _, name := range j.unknown(object) {
+			for _, name := range j.unknownFields(object) {
 				t.Errorf("%s: %s has no field %s", path, kind, name)
 			}
 		}
 	}
 	if seen["VirtualMachine"] != len(files) || seen["DataVolume"] < len(files) {
-		t.Errorf("there were %v", seen)
+		t.Errorf("got these numbers of objects: %v", seen)
 	}
 }
 
-// A judge that lets everything pass would prove nothing: what is wrong is told by name.
-func TestSchemasRefuseWhatIsWrong(t *testing.T) {
-	judges := judges(t)
-	path := filepath.Join(filepath.Dir(manifests), "bios.yaml")
+// The validators report unknown fields and invalid values with their paths.
+func TestSchemasRejectMistakes(t *testing.T) {
+	validators := newValidators(t)
+	path := filepath.Join(filepath.Dir(manifestFiles), "bios.yaml")
 	for _, c := range []struct {
 		kind  string
 		field string
 		value any
-		says  string // the unknown field, or what the refusal contains
+		want  string // unknown field, or part of the error
 	}{
 		{"VirtualMachine", "spec.template.spec.domain.bogus", "x", "spec.template.spec.domain.bogus"},
 		{"VirtualMachine", "spec.template.spec.domain.firmware.bootloader.bogus", "x", "spec.template.spec.domain.firmware.bootloader.bogus"},
@@ -61,17 +61,17 @@ func TestSchemasRefuseWhatIsWrong(t *testing.T) {
 		{"DataVolume", "spec.storage.resources.requests.storage", "plenty", "spec.storage.resources.requests.storage"},
 		{"DataVolume", "spec.contentType", "tar", "spec.contentType"},
 	} {
-		told := judges[c.kind].unknown(withField(one(t, path, c.kind), c.field, c.value))
-		for _, err := range judges[c.kind].wrong(withField(one(t, path, c.kind), c.field, c.value)) {
-			told = append(told, err.Error())
+		problems := validators[c.kind].unknownFields(withField(readObject(t, path, c.kind), c.field, c.value))
+		for _, err := range validators[c.kind].invalidValues(withField(readObject(t, path, c.kind), c.field, c.value)) {
+			problems = append(problems, err.Error())
 		}
-		if !slices.ContainsFunc(told, func(s string) bool { return strings.Contains(s, c.says) }) {
-			t.Errorf("%s with %s %v: told %q", c.kind, c.field, c.value, told)
+		if !slices.ContainsFunc(problems, func(s string) bool { return strings.Contains(s, c.want) }) {
+			t.Errorf("%s with %s %v: got the problems %q", c.kind, c.field, c.value, problems)
 		}
 	}
 }
 
-func objects(t *testing.T, path string) (all []map[string]any) {
+func readObjects(t *testing.T, path string) (all []map[string]any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -87,9 +87,9 @@ func objects(t *testing.T, path string) (all []map[string]any) {
 	return all
 }
 
-func one(t *testing.T, path, kind string) map[string]any {
+func readObject(t *testing.T, path, kind string) map[string]any {
 	t.Helper()
-	for _, o := range objects(t, path) {
+	for _, o := range readObjects(t, path) {
 		if o["kind"] == kind {
 			return o
 		}

@@ -1,5 +1,5 @@
-// Package monitoring tests what is shipped for Prometheus and Grafana against real programs: promtool and
-// Prometheus of Debian, and a real server of decamp.
+// Package monitoring tests the rules for Prometheus and the dashboard for Grafana with real programs: promtool and
+// Prometheus of Debian, and a decamp server.
 package monitoring
 
 import (
@@ -32,9 +32,9 @@ import (
 	"github.com/decamp/decamp/internal/server/servertest"
 )
 
-var update = flag.Bool("update", false, "write the table of metrics into docs/monitoring.md")
+var update = flag.Bool("update", false, "write the table of metrics to docs/monitoring.md")
 
-// Files that are tested, and programs that test them.
+// Tested files, and the programs that test them.
 const (
 	rulesFile     = "../../packaging/prometheus/decamp.rules.yml"
 	dashboardFile = "../../packaging/grafana/decamp.json"
@@ -43,8 +43,8 @@ const (
 	prometheus    = "../../build/prometheus/usr/bin/prometheus"
 )
 
-// patience is how long a test waits for another process.
-const patience = 2 * time.Minute
+// waitLimit is the maximum time that a test waits for another process.
+const waitLimit = 2 * time.Minute
 
 // startFleet starts a server of a fleet in which each metric has a value.
 func startFleet(t *testing.T) *servertest.Fleet {
@@ -63,7 +63,7 @@ func startFleet(t *testing.T) *servertest.Fleet {
 	must(t, err)
 	_, err = f.Database.Notifications.Add(ctx, lease, 1, []fleetdb.Notification{{Receiver: "ops", ID: "evt_1"}})
 	must(t, err)
-	readMetrics(t, f) // counts the request that the next one shows
+	readMetrics(t, f) // the metrics of requests have values after a first request
 	return f
 }
 
@@ -107,7 +107,7 @@ func runPromtool(t *testing.T, input string, args ...string) string {
 	return string(out)
 }
 
-// promtool finds no problem in the names, types and help texts of a real server's metrics.
+// promtool accepts the names, types and help texts of the server's metrics.
 func TestMetricsPassPromtool(t *testing.T) {
 	text := readMetrics(t, startFleet(t))
 	if out := runPromtool(t, text, "check", "metrics"); out != "" {
@@ -120,7 +120,7 @@ func TestMetricsPassPromtool(t *testing.T) {
 	}
 }
 
-// docs/monitoring.md lists each metric of a real server with its labels and its help text.
+// docs/monitoring.md lists each metric of the server with its labels and its help text.
 func TestEachMetricIsDocumented(t *testing.T) {
 	families := familiesOf(t, readMetrics(t, startFleet(t)))
 	var rows []string
@@ -151,7 +151,7 @@ func TestEachMetricIsDocumented(t *testing.T) {
 	}
 }
 
-// A rule is one alert of the file of rules.
+// A rule is an alert in the rules file.
 type rule struct {
 	Alert       string            `yaml:"alert"`
 	Expr        string            `yaml:"expr"`
@@ -159,7 +159,7 @@ type rule struct {
 	Annotations map[string]string `yaml:"annotations"`
 }
 
-// readRules returns all alerts of the file of rules.
+// readRules returns all alerts of the rules file.
 func readRules(t *testing.T) (all []rule) {
 	t.Helper()
 	var file struct {
@@ -176,7 +176,7 @@ func readRules(t *testing.T) (all []rule) {
 	return all
 }
 
-// Each alert fires in a situation of testdata/alerts.yml, and does not fire before it. Its text has a severity, a
+// Each alert has a test in testdata/alerts.yml in which it fires, and one in which it does not. It has a severity, a
 // summary and a description.
 func TestAlertsFire(t *testing.T) {
 	dir := t.TempDir()
@@ -208,7 +208,7 @@ func TestAlertsFire(t *testing.T) {
 	}
 	for _, r := range readRules(t) {
 		if !fires[r.Alert] || !quiet[r.Alert] {
-			t.Errorf("%s is tested while it fires: %v, while it does not: %v", r.Alert, fires[r.Alert], quiet[r.Alert])
+			t.Errorf("%s has a test in which it fires: %v, and one in which it does not: %v; want both", r.Alert, fires[r.Alert], quiet[r.Alert])
 		}
 		if !slices.Contains([]string{"info", "warning", "critical"}, r.Labels["severity"]) || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s has labels %v and annotations %v", r.Alert, r.Labels, r.Annotations)
@@ -216,27 +216,27 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-// readDashboard returns the dashboard, checked against Grafana's own types.
+// readDashboard returns the dashboard. It checks the file with Grafana's types.
 //
 //lint:ignore SA1019 every Grafana imports this format; version 2 requires Grafana 12
 func readDashboard(t *testing.T) (d dashboard.Dashboard) {
 	t.Helper()
 	text, err := os.ReadFile(dashboardFile)
 	must(t, err)
-	if found := deviations(text); found != "" {
+	if found := schemaErrors(text); found != "" {
 		t.Error(found)
 	}
-	if deviations(bytes.Replace(text, []byte(`"gridPos"`), []byte(`"grid"`), 1)) == "" {
-		t.Error("a panel with an unknown field is valid")
+	if schemaErrors(bytes.Replace(text, []byte(`"gridPos"`), []byte(`"grid"`), 1)) == "" {
+		t.Error("want an error for a panel with an unknown field")
 	}
 	must(t, json.Unmarshal(text, &d))
 	must(t, d.Validate())
 	return d
 }
 
-// deviations returns the deviations of a dashboard from Grafana's types. The library returns an error without a text
-// for a valid dashboard.
-func deviations(text []byte) string {
+// schemaErrors returns the errors of a dashboard according to Grafana's types. For a valid dashboard, the library returns
+// an error without a text.
+func schemaErrors(text []byte) string {
 	//lint:ignore SA1019 as in readDashboard
 	if err := new(dashboard.Dashboard).UnmarshalJSONStrict(text); err != nil {
 		return err.Error()
@@ -244,7 +244,7 @@ func deviations(text []byte) string {
 	return ""
 }
 
-// dashboardExprs returns the expressions of all panels, with values for Grafana's variables.
+// dashboardExprs returns the expressions of all panels, with values for the variables of Grafana.
 func dashboardExprs(t *testing.T) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile(dashboardFile)
@@ -263,8 +263,7 @@ func dashboardExprs(t *testing.T) (all []string) {
 	return all
 }
 
-// The dashboard is valid for Grafana: panels have unique ids, do not overlap, and use the data source that the user
-// chooses.
+// The panels of the dashboard have unique IDs, do not overlap, and use the data source that the user selects.
 func TestDashboardIsValid(t *testing.T) {
 	d := readDashboard(t)
 	ids, cells := map[uint32]bool{}, map[[2]uint32]string{}
@@ -303,10 +302,10 @@ func TestDashboardIsValid(t *testing.T) {
 	}
 }
 
-// metricName is the name of a metric of decamp, of the process or of Prometheus in an expression.
+// metricName matches the name of a metric of decamp, the process or the Go runtime in an expression.
 var metricName = regexp.MustCompile(`\b(decamp|process|go)_[a-z_]+`)
 
-// Each metric that an alert or a panel uses exists on a real server. A name of a histogram is used with its suffix.
+// Each metric that an alert or a panel uses exists on the server. Names of histograms have a suffix.
 func TestRulesAndDashboardUseExistingMetrics(t *testing.T) {
 	known := map[string]bool{}
 	for name, f := range familiesOf(t, readMetrics(t, startFleet(t))) {
@@ -331,22 +330,22 @@ func TestRulesAndDashboardUseExistingMetrics(t *testing.T) {
 		}
 	}
 	if used < len(exprs) {
-		t.Errorf("%d names are found in %d expressions", used, len(exprs))
+		t.Errorf("found only %d metrics in %d expressions", used, len(exprs))
 	}
 }
 
-// A real Prometheus scrapes a real server as docs/monitoring.md describes, loads the rules, and evaluates every alert
-// and every panel.
+// Prometheus scrapes a server with the configuration of docs/monitoring.md, loads the rules, and evaluates each alert and
+// each panel.
 func TestPrometheusScrapesAServer(t *testing.T) {
 	f := startFleet(t)
 	p := startPrometheus(t, f)
-	eventually(t, "the server is scraped", func() bool {
+	waitUntil(t, "the server is scraped", func() bool {
 		return p.query(t, `up{job="decamp"}`) == "1" && p.query(t, `decamp_plan_vms{state="running"}`) == "1"
 	})
 	for _, expr := range dashboardExprs(t) {
 		p.query(t, expr)
 	}
-	eventually(t, "each rule is evaluated without an error", func() bool {
+	waitUntil(t, "each rule is evaluated without an error", func() bool {
 		var rules struct {
 			Data struct {
 				Groups []struct {
@@ -373,7 +372,7 @@ func TestPrometheusScrapesAServer(t *testing.T) {
 // A promServer is a running Prometheus.
 type promServer struct{ url string }
 
-// startPrometheus starts Prometheus with the configuration of docs/monitoring.md, for a server at f.
+// startPrometheus starts Prometheus with the configuration of docs/monitoring.md for the server of f.
 func startPrometheus(t *testing.T, f *servertest.Fleet) promServer {
 	t.Helper()
 	dir := t.TempDir()
@@ -419,7 +418,7 @@ func startPrometheus(t *testing.T, f *servertest.Fleet) promServer {
 		}
 	})
 	p := promServer{"http://" + port.Addr()}
-	eventually(t, "Prometheus is ready", func() bool {
+	waitUntil(t, "Prometheus is ready", func() bool {
 		resp, err := http.Get(p.url + "/-/ready")
 		if err != nil {
 			return false
@@ -459,15 +458,15 @@ func (p promServer) query(t *testing.T, expr string) string {
 	return fmt.Sprint(result.Data.Result[0].Value[1])
 }
 
-// eventually waits until happened returns true.
-func eventually(t *testing.T, what string, happened func() bool) {
+// waitUntil waits until happened returns true.
+func waitUntil(t *testing.T, what string, happened func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	for tick := time.NewTicker(20 * time.Millisecond); !happened(); {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("never: %s", what)
+			t.Fatalf("timeout: %s", what)
 		case <-tick.C:
 		}
 	}

@@ -1,13 +1,13 @@
 // Mutate measures how many changes of a package its tests detect.
 //
-// It compiles a package once, with every mutant in it: each changes one operator. A
-// variable of the environment selects the mutant at run time. Mutate first runs each
-// test alone and records the mutants that it reaches. Then it runs, for each mutant,
-// the tests that reach it, the fastest first, until one fails.
+// It compiles a package once, with all mutants: each mutant changes one operator. An
+// environment variable selects the mutant at run time. Mutate first runs each test alone
+// and records the mutants that it reaches. Then it runs, for each mutant, the tests that
+// reach it, the fastest first, until one fails.
 //
 //	go run ./test/mutate [-short] [-skip TESTS] [-workers N] PACKAGE [FILE]...
 //
-// The exit code is 0 if all mutants were run, whatever their number of survivors.
+// The exit code is 0 if all mutants were run, even if some survived.
 package main
 
 import (
@@ -24,8 +24,8 @@ import (
 func main() {
 	var o options
 	flag.BoolVar(&o.short, "short", false, "run tests with -test.short")
-	flag.StringVar(&o.skip, "skip", "", "tests to leave out, a regular expression")
-	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "mutants that run at the same time")
+	flag.StringVar(&o.skip, "skip", "", "regular expression of tests to skip")
+	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "number of mutants that run at the same time")
 	flag.Parse()
 	if flag.NArg() == 0 {
 		flag.Usage()

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Every operator that the compiler does not evaluate becomes a mutant, and the report names those that
-// no test detects.
+// Each operator that the compiler does not evaluate becomes a mutant. The report lists the mutants that no test detects.
 func TestMutantsOfAPackage(t *testing.T) {
 	var out strings.Builder
 	if err := measurePackage(t.Context(), options{pkg: "./testdata/toy", files: []string{"toy.go"}, short: true, workers: 2}, &out); err != nil {
@@ -31,7 +30,7 @@ func TestMutantsOfAPackage(t *testing.T) {
 	if !slices.Equal(kinds, want) {
 		t.Errorf("mutants\n%q, want\n%q", kinds, want)
 	}
-	// clamp(3, 3) is 3 either way: that mutant is equivalent.
+	// The mutant at 11:7 is equivalent: clamp(3, 3) is 3 with it, too.
 	wantSurvived := []string{"toy.go:11:7: > to >=: survived", "toy.go:46:38: + to -: not reached"}
 	if !slices.Equal(survived, wantSurvived) {
 		t.Errorf("survived\n%q, want\n%q", survived, wantSurvived)

@@ -71,8 +71,7 @@ func (r *rewriter) rewriteFile(file *ast.File, src []byte) string {
 	}
 	depth := 0
 	visit := func(n ast.Node) {
-		// What opens at the same place opens from the outside in, and closes from the
-		// inside out.
+		// At the same offset, outer expressions open first and close last.
 		depth++
 		opens, closes := depth, 1_000_000-depth
 		call := func(x, y ast.Expr, op token.Pos, opLen int, function string, id int, lazy bool) {
@@ -87,15 +86,14 @@ func (r *rewriter) rewriteFile(file *ast.File, src []byte) string {
 		}
 		switch n := n.(type) {
 		case *ast.BinaryExpr:
-			// A changed constant would be another constant, evaluated by the compiler:
-			// it cannot be switched at run time.
+			// The compiler evaluates constants, so a mutant of one cannot be
+			// selected at run time.
 			if r.isConstant(n) {
 				break
 			}
 			width := len(n.Op.String())
 			if to, ok := negations[n.Op]; ok {
-				// A comparison is negated by comparing it with whether its mutant is
-				// on.
+				// A comparison is negated by comparing it with the state of its mutant.
 				insert(n.Pos(), 0, opens, fmt.Sprintf("(mutant.On(%d) != (", add(n.OpPos, n.Op, to)))
 				// The mutant of the boundary is a call within the negation.
 				if b, ok := boundaries[n.Op]; ok && r.isInferable(n) {
@@ -155,7 +153,7 @@ func (r *rewriter) rewriteFile(file *ast.File, src []byte) string {
 		if a.offset != b.offset {
 			return a.offset < b.offset
 		}
-		// What ends at an offset comes before what begins there.
+		// Texts that close come before texts that open.
 		if aEnds, bEnds := a.order > 500_000, b.order > 500_000; aEnds != bEnds {
 			return aEnds
 		}

@@ -25,8 +25,8 @@ import (
 	"time"
 )
 
-// runtimePath is the import path of the package that selects mutants. It exists while a
-// package is compiled only.
+// runtimePath is the import path of the package that selects mutants. It exists only
+// while a package is compiled.
 const runtimePath = "github.com/decamp/decamp/internal/mutant"
 
 //go:embed runtime.go.txt

@@ -13,11 +13,11 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfchost"
 )
 
-// A copy survives what happens to the host in the middle of it, without the retry filter. The host is made to
-// stop at a position of the disk, so that the copy is not complete before.
-func TestCopySurvivesTheHost(t *testing.T) {
+// A copy without the retry filter succeeds despite failures of sessions or the host. The host stalls at a position of
+// the disk, so that the copy is incomplete when the failure occurs.
+func TestCopySurvivesHostFailures(t *testing.T) {
 	t.Parallel()
-	for name, happens := range map[string]func(*rig){
+	for name, trouble := range map[string]func(*rig){
 		"dropped sessions": func(r *rig) { r.lab.DropNFC() },
 		"an expired login": func(r *rig) { r.lab.KillSessions(); r.lab.DropNFC() },
 		"a restart": func(r *rig) {
@@ -26,7 +26,7 @@ func TestCopySurvivesTheHost(t *testing.T) {
 			}
 		},
 		"vMotion": func(r *rig) {
-			hosts, err := r.login().Hosts(r.t.Context())
+			hosts, err := r.newSession().Hosts(r.t.Context())
 			if err != nil {
 				r.t.Fatal(err)
 			}
@@ -39,7 +39,7 @@ func TestCopySurvivesTheHost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := config(64)
+			cfg := newConfig(64)
 			cfg.VMs[0].Disks[0].Fill, cfg.VCenter = 100, name == "vMotion"
 			r := newRig(t, cfg)
 			if _, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultNFCStall, At: 40 << 20, Count: 1}); err != nil {
@@ -47,43 +47,43 @@ func TestCopySurvivesTheHost(t *testing.T) {
 			}
 			args := r.virtV2V(r.parameters())
 			i := slices.Index(args, "retry")
-			r.start(slices.Delete(args, i-1, i+1)...)
-			copying := exec.Command("nbdcopy", r.uri(), r.path("copy"))
+			r.startServer(slices.Delete(args, i-1, i+1)...)
+			copying := exec.Command("nbdcopy", r.uri(), r.filePath("copy"))
 			if err := copying.Start(); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "the stall", func() bool { return len(r.lab.Faults().List()) == 0 })
-			happens(r)
+			waitUntil(t, "the stall", func() bool { return len(r.lab.Faults().List()) == 0 })
+			trouble(r)
 			r.lab.Faults().Clear()
 			if err := copying.Wait(); err != nil {
 				t.Fatal(err)
 			}
-			r.isSame(r.disk())
+			r.requireSameContent(r.diskContent())
 		})
 	}
 }
 
-// A host that is short of memory is read with fewer sessions.
+// A disk of a host with little memory is copied.
 func TestHostShortOfMemory(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []nfchost.Policy{nfchost.RefuseSession, nfchost.RefuseRead, nfchost.Queue} {
-		cfg := config(16)
+		cfg := newConfig(16)
 		cfg.NFC = lab.NFC{Memory: 5 << 20, Exhausted: policy}
 		r := newRig(t, cfg)
-		s := r.start(r.virtV2V(r.parameters())...)
-		r.copied(r.disk())
-		s.stop(syscall.SIGTERM)
+		s := r.startServer(r.virtV2V(r.parameters())...)
+		r.copyAndCompare(r.diskContent())
+		s.stopCleanly(syscall.SIGTERM)
 	}
 }
 
-// A read that the host refuses for good fails with one error, and the server stays.
-func TestReadThatFailsIsReported(t *testing.T) {
+// A read that the host always refuses fails, and nbdkit prints the error. Later reads succeed.
+func TestFailedReadIsReported(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, config(16))
-	s := r.start("-f", "-P", r.path("pid"), "-U", r.path("socket"), plugin, r.parameters()[0], "vm=moref="+string(r.vm.Ref),
-		"file="+r.vm.Disks[0].Path.String(), "user="+r.lab.User(), "password=+"+r.path("password"), "thumbprint="+r.thumbprint(),
+	r := newRig(t, newConfig(16))
+	s := r.startServer("-f", "-P", r.filePath("pid"), "-U", r.filePath("socket"), plugin, r.parameters()[0], "vm=moref="+string(r.vm.Ref),
+		"file="+r.vm.Disks[0].Path.String(), "user="+r.lab.User(), "password=+"+r.filePath("password"), "thumbprint="+r.thumbprint(),
 		r.parameters()[5], "connections=1")
-	r.run("nbdinfo", "--size", r.uri())
+	r.runTool("nbdinfo", "--size", r.uri())
 	if _, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultNFCRefuse, Method: nfchost.OpSession}); err != nil {
 		t.Fatal(err)
 	}
@@ -92,21 +92,21 @@ func TestReadThatFailsIsReported(t *testing.T) {
 	if out, err := read.CombinedOutput(); err == nil {
 		t.Errorf("the read succeeded: %s", out)
 	}
-	until(t, "the error of the host in the output of nbdkit", func() bool {
+	waitUntil(t, "the error of the host in the output of nbdkit", func() bool {
 		return strings.Contains(s.output(), "nbdkit: nfc") && strings.Contains(s.output(), "530")
 	})
 	r.lab.Faults().Clear()
-	r.copied(r.disk())
+	r.copyAndCompare(r.diskContent())
 }
 
-// Signals end the server, also while the host does not answer; what is killed leaves no NFC session.
+// Signals end the server, even while the host does not answer. No NFC session is left, even after SIGKILL.
 func TestServerEnds(t *testing.T) {
 	t.Parallel()
-	cfg := config(16)
+	cfg := newConfig(16)
 	cfg.VMs[0].Disks[0].Fill = 100
 	r := newRig(t, cfg)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGKILL} {
-		s := r.start(r.virtV2V(r.parameters())...)
+		s := r.startServer(r.virtV2V(r.parameters())...)
 		if _, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultNFCStall, Count: 1}); err != nil {
 			t.Fatal(err)
 		}
@@ -114,28 +114,28 @@ func TestServerEnds(t *testing.T) {
 		if err := read.Start(); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "a read that the host does not answer", func() bool { return len(r.lab.Faults().List()) == 0 })
+		waitUntil(t, "a read that the host does not answer", func() bool { return len(r.lab.Faults().List()) == 0 })
 		if err := s.cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
 		s.wait()
 		if took := time.Since(began); took > time.Minute {
-			t.Errorf("signal %v: it took %v to end", sig, took)
+			t.Errorf("signal %v: the server ended after %v, want at most a minute", sig, took)
 		}
-		_ = read.Wait() // its read fails
-		until(t, "the end of all NFC sessions", func() bool { return r.lab.Stats().NFC.SessionsOpen == 0 })
+		_ = read.Wait() // the read fails
+		waitUntil(t, "the end of all NFC sessions", func() bool { return r.lab.Stats().NFC.SessionsOpen == 0 })
 		for _, name := range []string{"pid", "socket"} {
-			r.run("rm", "-f", r.path(name))
+			r.runTool("rm", "-f", r.filePath(name))
 		}
 		r.lab.Faults().Clear()
 	}
 }
 
-// The server ends with the process that started it, and by the exitwhen filter, and leaves no session.
+// The server ends with its parent process or by the exitwhen filter, and leaves no session.
 func TestServerEndsWithItsParent(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, config(16))
+	r := newRig(t, newConfig(16))
 	args := append([]string{"-c", `"$@" & read line`, "sh", "nbdkit"}, r.virtV2V(r.parameters())...)
 	parent := exec.Command("sh", args...)
 	stdin, err := parent.StdinPipe()
@@ -145,16 +145,16 @@ func TestServerEndsWithItsParent(t *testing.T) {
 	if err := parent.Start(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a login", func() bool { return r.lab.Stats().NFC.SessionsOpen > 0 })
+	waitUntil(t, "a login", func() bool { return r.lab.Stats().NFC.SessionsOpen > 0 })
 	stdin.Close()
 	_ = parent.Wait() // read fails
-	r.mustEndSessions()
+	r.waitForLogout()
 
-	r.run("rm", "-f", r.path("pid"), r.path("socket"))
-	args = append([]string{"--filter", "exitwhen"}, append(r.virtV2V(r.parameters()), "exit-when-file-created="+r.path("end"), "exit-when-poll=1")...)
-	s := r.start(args...)
-	r.copied(r.disk())
-	r.write("end", "")
+	r.runTool("rm", "-f", r.filePath("pid"), r.filePath("socket"))
+	args = append([]string{"--filter", "exitwhen"}, append(r.virtV2V(r.parameters()), "exit-when-file-created="+r.filePath("end"), "exit-when-poll=1")...)
+	s := r.startServer(args...)
+	r.copyAndCompare(r.diskContent())
+	r.writeFile("end", "")
 	s.wait()
-	r.mustEndSessions()
+	r.waitForLogout()
 }

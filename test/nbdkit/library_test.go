@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// glibc is the newest minor version of glibc 2 that the plugin may need: that of CentOS Stream 9, on which images
+// newestGlibc is the newest minor version of glibc 2 that the plugin may need: that of CentOS Stream 9, on which images
 // of virt-v2v are based.
-const glibc = 34
+const newestGlibc = 34
 
-// The plugin needs libc only, of that version, and its Go runtime does not start when it is loaded.
-func TestPluginNeedsOldLibcOnly(t *testing.T) {
+// The plugin needs only libc, at most of version newestGlibc, and its Go runtime does not start when it is loaded.
+func TestPluginNeedsOnlyOldLibc(t *testing.T) {
 	t.Parallel()
 	f, err := elf.Open(plugin)
 	if err != nil {
@@ -21,7 +21,7 @@ func TestPluginNeedsOldLibcOnly(t *testing.T) {
 	}
 	defer f.Close()
 	if libraries, err := f.ImportedLibraries(); err != nil || !slices.Equal(libraries, []string{"libc.so.6"}) {
-		t.Errorf("needs %v, %v", libraries, err)
+		t.Errorf("the plugin needs %v, error %v, want libc.so.6 only", libraries, err)
 	}
 	symbols, err := f.ImportedSymbols()
 	if err != nil {
@@ -37,7 +37,7 @@ func TestPluginNeedsOldLibcOnly(t *testing.T) {
 			t.Errorf("%s needs %s", s.Name, s.Version)
 		default:
 			minor, _, _ := strings.Cut(strings.TrimPrefix(s.Version, "GLIBC_2."), ".")
-			if n, err := strconv.Atoi(minor); err != nil || n > glibc {
+			if n, err := strconv.Atoi(minor); err != nil || n > newestGlibc {
 				t.Errorf("%s needs %s", s.Name, s.Version)
 			}
 		}

@@ -10,10 +10,10 @@ import (
 	"github.com/decamp/decamp/internal/nfcplugin"
 )
 
-// Everything that is wrong ends nbdkit with one line, before a client connects.
+// nbdkit ends with one line of error for each wrong parameter, before a client connects.
 func TestWrongParametersAreRefused(t *testing.T) {
 	t.Parallel()
-	cfg := config(16)
+	cfg := newConfig(16)
 	cfg.VMs[0].Disks = append(cfg.VMs[0].Disks, cfg.VMs[0].Disks[0])
 	r := newRig(t, cfg)
 	wrong := strings.Repeat("AB:", 19) + "AB"
@@ -46,77 +46,77 @@ func TestWrongParametersAreRefused(t *testing.T) {
 		{r.parameters("cookie=ended", "password="), []string{"the session of cookie= has ended"}},
 		{r.parameters("nfchostport=1"), []string{":1"}},
 	} {
-		r.refused(v.parameters, v.words...)
+		r.requireRefused(v.parameters, v.words...)
 	}
-	background := exec.Command("nbdkit", append([]string{"-U", r.path("socket"), plugin}, r.parameters("conections=1")...)...)
+	background := exec.Command("nbdkit", append([]string{"-U", r.filePath("socket"), plugin}, r.parameters("conections=1")...)...)
 	if out, err := background.CombinedOutput(); err == nil || !strings.Contains(string(out), "did you mean connections=?") {
-		t.Errorf("in the background: %v: %s", err, out)
+		t.Errorf("background server: error %v, output %s", err, out)
 	}
 	before := r.lab.Stats().SOAP["Login"]
-	r.refused(r.parameters("password=+"+r.write("wrong", "wrong")), "user "+r.lab.User(), "check user= and password=")
+	r.requireRefused(r.parameters("password=+"+r.writeFile("wrong", "wrong")), "user "+r.lab.User(), "check user= and password=")
 	if logins := r.lab.Stats().SOAP["Login"] - before; logins != 1 {
-		t.Errorf("a wrong password was sent %d times", logins)
+		t.Errorf("a wrong password was sent %d times, want once", logins)
 	}
 	if open := r.lab.Stats().NFC.SessionsOpen; open != 0 {
-		t.Errorf("%d sessions are open", open)
+		t.Errorf("%d NFC sessions are open, want none", open)
 	}
 }
 
-// Each way to identify the server works, and insecure=true alone warns once.
+// Each way to identify the server works. insecure=true alone prints one warning.
 func TestServerIsIdentified(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, config(16))
-	known := r.path("known.json")
+	r := newRig(t, newConfig(16))
+	known := r.filePath("known.json")
 	for _, v := range []struct {
 		parameters []string
 		printed    string
 	}{
 		{r.parameters(), ""},
 		{r.parameters("thumbprint=" + strings.ToLower(r.lab.Fingerprint())), ""},
-		{r.parameters("thumbprint=", "known-hosts="+known), ""}, // pins
+		{r.parameters("thumbprint=", "known-hosts="+known), ""}, // pins the certificate
 		{r.parameters("thumbprint=", "known-hosts="+known, "insecure=false"), ""},
 		{r.parameters("thumbprint="), "nbdkit: error: warning: the certificate of 127.0.0.1 is not verified; set thumbprint=" + r.thumbprint()},
 	} {
-		s := r.start(r.virtV2V(v.parameters)...)
-		r.run("nbdinfo", "--size", r.uri())
+		s := r.startServer(r.virtV2V(v.parameters)...)
+		r.runTool("nbdinfo", "--size", r.uri())
 		if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
 		s.wait()
 		if out := s.output(); !strings.HasPrefix(out, v.printed) || strings.Count(out, "\n") > 1 || v.printed == "" && out != "" {
-			t.Errorf("%v printed: %s", v.parameters, out)
+			t.Errorf("%v: nbdkit printed %s, want %q", v.parameters, out, v.printed)
 		}
-		_ = os.Remove(r.path("pid"))
-		_ = os.Remove(r.path("socket"))
+		_ = os.Remove(r.filePath("pid"))
+		_ = os.Remove(r.filePath("socket"))
 	}
 	text, err := os.ReadFile(known)
 	if err != nil || !strings.Contains(string(text), strings.ToUpper(r.lab.Fingerprint())) {
 		t.Fatalf("known hosts: %s, %v", text, err)
 	}
 	other := strings.Repeat("00:", 31) + "00"
-	r.write("known.json", strings.ReplaceAll(string(text), r.lab.Fingerprint(), other))
-	r.refused(r.parameters("thumbprint=", "known-hosts="+known), "changed", known, r.lab.Fingerprint())
+	r.writeFile("known.json", strings.ReplaceAll(string(text), r.lab.Fingerprint(), other))
+	r.requireRefused(r.parameters("thumbprint=", "known-hosts="+known), "changed", known, r.lab.Fingerprint())
 }
 
-// The session of a cookie is used, and stays open.
+// The session of cookie= is used without a login, and is not logged out.
 func TestCookieIsUsedAndNotLoggedOut(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, config(16))
-	owner := r.login()
+	r := newRig(t, newConfig(16))
+	owner := r.newSession()
 	cookie, err := owner.Cookie(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := r.lab.Stats().SOAP
-	s := r.start(r.virtV2V(r.parameters("cookie=+"+r.write("cookie", cookie), "password="))...)
-	r.copied(r.disk())
+	s := r.startServer(r.virtV2V(r.parameters("cookie=+"+r.writeFile("cookie", cookie), "password="))...)
+	r.copyAndCompare(r.diskContent())
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	s.wait()
 	after := r.lab.Stats().SOAP
 	if after["Login"] != before["Login"] || after["Logout"] != before["Logout"] {
-		t.Errorf("before %v, after %v", before, after)
+		t.Errorf("calls before %v, after %v, want no login or logout", before, after)
 	}
 	if _, err := owner.BareVM(t.Context(), r.vm.Ref); err != nil {
 		t.Error(err)
@@ -126,23 +126,23 @@ func TestCookieIsUsedAndNotLoggedOut(t *testing.T) {
 	}
 }
 
-// virt-v2v probes the plugin without parameters; the help lists each of them.
-func TestPluginDescribesItself(t *testing.T) {
+// The plugin answers the probes of virt-v2v without parameters, and its help lists each parameter.
+func TestPluginDump(t *testing.T) {
 	t.Parallel()
 	r := &rig{t: t}
-	dump := r.run("nbdkit", plugin, "--dump-plugin")
+	dump := r.runTool("nbdkit", plugin, "--dump-plugin")
 	for _, line := range []string{"name=nfc", "version=1.2.3", "thread_model=parallel", "errno_is_preserved=1", "nfc_transports=nfc,https"} {
 		if !strings.Contains(dump, line+"\n") {
 			t.Errorf("%s is not in:\n%s", line, dump)
 		}
 	}
-	if out := r.run("nbdkit", plugin, "--version"); !strings.Contains(out, "nfc 1.2.3") {
+	if out := r.runTool("nbdkit", plugin, "--version"); !strings.Contains(out, "nfc 1.2.3") {
 		t.Error(out)
 	}
-	help := r.run("nbdkit", plugin, "--help")
+	help := r.runTool("nbdkit", plugin, "--help")
 	for _, name := range nfcplugin.ParameterNames() {
 		if !strings.Contains(help, "\n"+name+"=") {
-			t.Errorf("the help lacks %s=", name)
+			t.Errorf("%s= is missing in the help", name)
 		}
 	}
 }

@@ -29,8 +29,8 @@ import (
 // plugin is the path of the plugin that TestMain builds.
 var plugin string
 
-// patience is the longest time that a test waits for an event on a loaded machine.
-const patience = 2 * time.Minute
+// testTimeout is the longest time that a test waits for an event on a busy machine.
+const testTimeout = 2 * time.Minute
 
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
 
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) { os.Exit(runAll(m)) }
 func runAll(m *testing.M) int {
 	flag.Parse()
 	if testing.Short() {
-		fmt.Println("left out under -short: these tests build the plugin and start nbdkit")
+		fmt.Println("skipped under -short: these tests build the plugin and start nbdkit")
 		return 0
 	}
 	dir, err := os.MkdirTemp("", "decamp-nbdkit-")
@@ -63,8 +63,8 @@ type rig struct {
 	dir string        // folder of files and sockets
 }
 
-// config is a host with the VM web01, which has one disk of so many MiB.
-func config(mib int64) lab.Config {
+// newConfig returns a host with the VM web01, which has one disk of mib MiB.
+func newConfig(mib int64) lab.Config {
 	return lab.Config{VMs: []lab.VM{{
 		Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: lab.Bytes(mib << 20), Fill: 40, Seed: 7}},
 	}}}
@@ -82,16 +82,16 @@ func newRig(t *testing.T, cfg lab.Config) *rig {
 		}
 	})
 	r := &rig{t: t, lab: l, dir: t.TempDir()}
-	s := r.login()
+	s := r.newSession()
 	if r.vm, err = s.VM(t.Context(), "web01"); err != nil {
 		t.Fatal(err)
 	}
-	r.write("password", l.Password())
+	r.writeFile("password", l.Password())
 	return r
 }
 
-// login opens a session, which is closed at the end of the test.
-func (r *rig) login() *esx.Session {
+// newSession opens a session, which is closed at the end of the test.
+func (r *rig) newSession() *esx.Session {
 	r.t.Helper()
 	s, err := esx.Dial(r.t.Context(), esx.Config{
 		URL: &url.URL{Scheme: "esxi", User: url.User(r.lab.User()), Host: r.lab.Addr()}, AnyProduct: true, Fingerprint: r.lab.Fingerprint(),
@@ -104,16 +104,16 @@ func (r *rig) login() *esx.Session {
 	return s
 }
 
-// path returns a path in the folder of the test.
-func (r *rig) path(name string) string { return filepath.Join(r.dir, name) }
+// filePath returns a path in the folder of the test.
+func (r *rig) filePath(name string) string { return filepath.Join(r.dir, name) }
 
-// write writes a file in the folder of the test, and returns its path.
-func (r *rig) write(name, text string) string {
+// writeFile writes a file in the folder of the test, and returns its path.
+func (r *rig) writeFile(name, text string) string {
 	r.t.Helper()
-	if err := os.WriteFile(r.path(name), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(r.filePath(name), []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
-	return r.path(name)
+	return r.filePath(name)
 }
 
 // thumbprint returns the SHA-1 of the host's certificate, as virt-v2v users get it from openssl.
@@ -132,15 +132,15 @@ func (r *rig) thumbprint() string {
 	return strings.Join(pairs, ":")
 }
 
-// parameters returns the parameters that virt-v2v passes, with others in addition or in their place. An other one
-// without a value is left out.
+// parameters returns the parameters that virt-v2v passes. others replace or extend them; one without a value removes
+// its parameter.
 func (r *rig) parameters(others ...string) []string {
 	host, port, err := net.SplitHostPort(r.lab.Addr())
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	list := []string{
-		"server=" + host, "insecure=true", "vm=moref=" + string(r.vm.Ref), "user=" + r.lab.User(), "password=+" + r.path("password"),
+		"server=" + host, "insecure=true", "vm=moref=" + string(r.vm.Ref), "user=" + r.lab.User(), "password=+" + r.filePath("password"),
 		"port=" + port, "thumbprint=" + r.thumbprint(), "file=" + r.vm.Disks[0].Path.String(),
 	}
 	for _, other := range others {
@@ -162,18 +162,18 @@ func deleteParameter(list []string, name string) (rest []string) {
 	return rest
 }
 
-// virtV2V returns the arguments with which virt-v2v starts nbdkit. It adds the filter count if nbdkit has it, which
-// is not so in Debian 12.
+// virtV2V returns the arguments with which virt-v2v starts nbdkit, without the filter count, which Debian 12 does not
+// have.
 func (r *rig) virtV2V(parameters []string) []string {
 	args := []string{
-		"--exit-with-parent", "--foreground", "--pidfile", r.path("pid"), "--unix", r.path("socket"), "--threads", "16",
+		"--exit-with-parent", "--foreground", "--pidfile", r.filePath("pid"), "--unix", r.filePath("socket"), "--threads", "16",
 		"-D", "nbdkit.backend.datapath=0", "--filter", "cow", "--filter", "retry", plugin,
 	}
 	return append(append(args, parameters...), "cow-block-size=4096")
 }
 
 // uri returns the address of the socket of virtV2V.
-func (r *rig) uri() string { return "nbd+unix:///?socket=" + r.path("socket") }
+func (r *rig) uri() string { return "nbd+unix:///?socket=" + r.filePath("socket") }
 
 // server is a running nbdkit.
 type server struct {
@@ -198,19 +198,19 @@ func (s *server) output() string {
 	return s.text.String()
 }
 
-// start starts nbdkit with these arguments, and waits for its file with the process id.
-func (r *rig) start(args ...string) *server {
+// startServer starts nbdkit with these arguments, and waits for its file with the process id.
+func (r *rig) startServer(args ...string) *server {
 	r.t.Helper()
-	s := r.spawn(args...)
-	until(r.t, "the file with the process id", func() bool {
-		_, err := os.Stat(r.path("pid"))
+	s := r.startProcess(args...)
+	waitUntil(r.t, "the file with the process id", func() bool {
+		_, err := os.Stat(r.filePath("pid"))
 		return err == nil || s.hasEnded()
 	})
 	return s
 }
 
-// spawn starts nbdkit with these arguments. It is killed at the end of the test.
-func (r *rig) spawn(args ...string) *server {
+// startProcess starts nbdkit with these arguments. It is killed at the end of the test.
+func (r *rig) startProcess(args ...string) *server {
 	r.t.Helper()
 	s := &server{r: r, cmd: exec.Command("nbdkit", args...), ended: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr, s.cmd.Env = s, s, append(os.Environ(), "LANG=C")
@@ -222,7 +222,7 @@ func (r *rig) spawn(args ...string) *server {
 		close(s.ended)
 	}()
 	r.t.Cleanup(func() {
-		_ = s.cmd.Process.Kill() // it may have ended
+		_ = s.cmd.Process.Kill() // fails if the process has ended
 		<-s.ended
 		if r.t.Failed() {
 			r.t.Logf("nbdkit printed:\n%s", s.output())
@@ -240,21 +240,21 @@ func (s *server) hasEnded() bool {
 	}
 }
 
-// stop sends a signal and requires that nbdkit ends with status 0, that no session is left, and that nothing was
+// stopCleanly sends a signal and requires that nbdkit ends with status 0, that no session is left, and that nothing was
 // printed.
-func (s *server) stop(sig os.Signal) {
+func (s *server) stopCleanly(sig os.Signal) {
 	s.r.t.Helper()
 	if err := s.cmd.Process.Signal(sig); err != nil {
 		s.r.t.Fatal(err)
 	}
 	s.wait()
 	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
-		s.r.t.Errorf("status %d", code)
+		s.r.t.Errorf("nbdkit ended with status %d, want 0", code)
 	}
 	if out := s.output(); out != "" {
-		s.r.t.Errorf("printed: %s", out)
+		s.r.t.Errorf("nbdkit printed %s, want nothing", out)
 	}
-	s.r.mustHaveNoSessions()
+	s.r.requireNoSessions()
 }
 
 // wait waits for the end of nbdkit.
@@ -262,40 +262,40 @@ func (s *server) wait() {
 	s.r.t.Helper()
 	select {
 	case <-s.ended:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		_ = s.cmd.Process.Signal(syscall.SIGQUIT)
-		s.r.t.Fatal("nbdkit does not end")
+		s.r.t.Fatal("nbdkit did not end in time")
 	}
 }
 
-// mustHaveNoSessions requires that the host has no session of the plugin: only that of the test is logged in.
-func (r *rig) mustHaveNoSessions() {
+// requireNoSessions requires that the host has no session of the plugin: only that of the test is logged in.
+func (r *rig) requireNoSessions() {
 	r.t.Helper()
-	until(r.t, "the end of all NFC sessions", func() bool { return r.lab.Stats().NFC.SessionsOpen == 0 })
+	waitUntil(r.t, "the end of all NFC sessions", func() bool { return r.lab.Stats().NFC.SessionsOpen == 0 })
 	if calls := r.lab.Stats().SOAP; calls["Login"] != calls["Logout"]+1 {
-		r.t.Errorf("%d logins, %d logouts", calls["Login"], calls["Logout"])
+		r.t.Errorf("%d logins, %d logouts, want one login more", calls["Login"], calls["Logout"])
 	}
 }
 
-// until waits until done returns true.
-func until(t *testing.T, what string, done func() bool) {
+// waitUntil waits until done returns true.
+func waitUntil(t *testing.T, event string, done func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !done() {
 		select {
 		case <-deadline:
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timeout while waiting for %s", event)
 		case <-tick.C:
 		}
 	}
 }
 
-// run runs a program to its end and returns its output.
-func (r *rig) run(name string, args ...string) string {
+// runTool runs a program to its end and returns its output.
+func (r *rig) runTool(name string, args ...string) string {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
@@ -304,23 +304,27 @@ func (r *rig) run(name string, args ...string) string {
 	return string(out)
 }
 
-// copied copies the disk with nbdcopy, and requires the content of the disk at the host.
-func (r *rig) copied(want lab.DiskContent, args ...string) {
+// copyAndCompare copies the disk with nbdcopy, and requires that the copy has the content want.
+func (r *rig) copyAndCompare(want lab.DiskContent, args ...string) {
 	r.t.Helper()
-	r.run("nbdcopy", append(args, r.uri(), r.path("copy"))...)
-	r.isSame(want)
+	r.runTool("nbdcopy", append(args, r.uri(), r.filePath("copy"))...)
+	r.requireSameContent(want)
 }
 
-// isSame requires that the copy has the content of the disk at the host.
-func (r *rig) isSame(want lab.DiskContent) {
+// requireSameContent requires that the copy has the content want.
+func (r *rig) requireSameContent(want lab.DiskContent) {
 	r.t.Helper()
-	got, err := os.Open(r.path("copy"))
+	got, err := os.Open(r.filePath("copy"))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	defer got.Close()
-	if st, err := got.Stat(); err != nil || st.Size() != want.Size {
-		r.t.Fatalf("%d bytes of %d, %v", st.Size(), want.Size, err)
+	st, err := got.Stat()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if st.Size() != want.Size {
+		r.t.Fatalf("the copy has %d bytes, want %d", st.Size(), want.Size)
 	}
 	a, b := make([]byte, 1<<20), make([]byte, 1<<20)
 	for off := int64(0); off < want.Size; off += int64(len(a)) {
@@ -331,13 +335,13 @@ func (r *rig) isSame(want lab.DiskContent) {
 			r.t.Fatal(err)
 		}
 		if !bytes.Equal(a[:n], b[:n]) {
-			r.t.Fatalf("the MiB at %d differs", off)
+			r.t.Fatalf("the copy differs in the MiB at %d", off)
 		}
 	}
 }
 
-// disk returns the content of the disk at the host.
-func (r *rig) disk() lab.DiskContent {
+// diskContent returns the content of the disk on the host.
+func (r *rig) diskContent() lab.DiskContent {
 	r.t.Helper()
 	c, err := r.lab.Disk("web01", 0)
 	if err != nil {
@@ -346,20 +350,20 @@ func (r *rig) disk() lab.DiskContent {
 	return c
 }
 
-// refused starts nbdkit with these parameters, and requires that it ends with one line that contains all words.
-func (r *rig) refused(parameters []string, words ...string) {
+// requireRefused starts nbdkit with these parameters, and requires that it ends with one line that contains all words.
+func (r *rig) requireRefused(parameters []string, words ...string) {
 	r.t.Helper()
-	s := r.spawn(r.virtV2V(parameters)...)
+	s := r.startProcess(r.virtV2V(parameters)...)
 	s.wait()
 	out := s.output()
 	if s.cmd.ProcessState.Success() || strings.Count(out, "\n") != 1 {
-		r.t.Errorf("%v: status %d, not one line: %s", parameters, s.cmd.ProcessState.ExitCode(), out)
+		r.t.Errorf("%v: status %d, output %s, want an error and one line", parameters, s.cmd.ProcessState.ExitCode(), out)
 	}
 	for _, word := range words {
 		if !strings.Contains(out, word) {
 			r.t.Errorf("%v: %q is not in: %s", parameters, word, out)
 		}
 	}
-	_ = os.Remove(r.path("socket"))
-	_ = os.Remove(r.path("pid"))
+	_ = os.Remove(r.filePath("socket"))
+	_ = os.Remove(r.filePath("pid"))
 }

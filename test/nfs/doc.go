@@ -1,4 +1,4 @@
-// Package nfs holds the tests of a landing as a whole: a server that is killed or loses its
-// power under a host that writes, disks that fill up, fail or crawl, and the clients of
-// others. It has nothing but tests.
+// Package nfs tests a landing as a whole: a server that is killed or loses its power while a
+// host writes, disks that fill up, fail or are slow, and the NFS clients of other projects. It
+// contains only tests.
 package nfs

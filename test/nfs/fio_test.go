@@ -20,88 +20,86 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// fioBinary is fio with its engine for NFS, which Debian's lacks: scripts/setup.sh builds it,
-// with the patch without which it neither waits for its last requests nor fails without them.
+// fioBinary is fio with the NFS engine, which Debian does not build. scripts/setup.sh builds it with a patch:
+// without the patch fio neither waits for its last requests nor fails if they are missing.
 const fioBinary = "../../build/fio"
 
-// fioJob is what fio writes, and then reads to compare.
+// fioJob is a set of writes that fio makes, and then reads and compares.
 type fioJob struct {
 	args []string
-	over bool // writes of it overlap, so that it reads less than it has written
+	over bool // writes overlap, so that fio reads fewer bytes than it writes
 }
 
-// fioJobs are done one after the other on the same file. Each block that is written has its
-// place, its length, the number of its random bytes and a sum of all of them in it. fio does
-// not know the random numbers of blocks that overlap, which have a pattern instead; those
-// are written with a COMMIT after every few, while others are on their way. The first job
-// makes the file, which fio does for writes in order only. The last one writes every byte
-// of it, once.
+// fioJobs run one after the other on the same file. Each written block holds its offset, its length, its random
+// seed and a checksum. fio does not know the random numbers of overlapping blocks, so these have a pattern
+// instead. The overlapping job sends a COMMIT every 16 writes while other writes are in flight. The first job
+// creates the file, which fio does only for sequential writes. The last job writes every byte of the file once.
 var fioJobs = []fioJob{
 	{args: []string{"--rw=write", "--bs=64k", "--randseed=1"}},
 	{args: []string{"--rw=randwrite", "--bsrange=4k-256k", "--randseed=2", "--norandommap", "--serialize_overlap=1", "--verify_pattern=%o", "--fdatasync=16"}, over: true},
 	{args: []string{"--rw=randwrite", "--bsrange=4k-256k", "--randseed=3"}},
 }
 
-// lastFioJob is what the file holds in the end.
+// lastFioJob is the job whose content the file has at the end.
 var lastFioJob = fioJobs[len(fioJobs)-1]
 
 // fioDisk is a file that fio writes over NFS.
 type fioDisk struct {
-	url  string // of its folder
+	url  string // URL of its folder
 	name string
 	size int64
-	path string // where its bytes are at any time; "" if they are on their way
+	path string // local path of the file; "" if the content reaches it only after the jobs
 }
 
-// overNFS are the arguments with which fio reaches it as a client, 8 requests in flight.
-func (d fioDisk) overNFS() []string {
+// nfsArgs returns the arguments of fio for access over NFS, with 8 requests in flight.
+func (d fioDisk) nfsArgs() []string {
 	return []string{"--ioengine=nfs", "--nfs_url=" + d.url, "--filename=" + d.name, "--iodepth=8"}
 }
 
-// onDisk are those with which it reads what came of it, without NFS.
-func onDisk(path string) []string { return []string{"--ioengine=psync", "--filename=" + path} }
+// diskArgs returns the arguments of fio for direct access to a local file.
+func diskArgs(path string) []string { return []string{"--ioengine=psync", "--filename=" + path} }
 
-// exercise does all jobs: fio writes and compares, another fio that has not written compares
-// over NFS, and one more on the disk; in make test after the last job.
-func (d fioDisk) exercise(ctx context.Context) error {
+// runJobs runs all jobs: fio writes and compares, a second fio compares over NFS, and a third compares the
+// local file. Without -tags slow the second and the third run only after the last job.
+func (d fioDisk) runJobs(ctx context.Context) error {
 	for i, j := range fioJobs {
-		if err := j.run(ctx, d.size, d.overNFS()...); err != nil {
+		if err := j.runOn(ctx, d.size, d.nfsArgs()...); err != nil {
 			return err
 		}
 		if !slow && i < len(fioJobs)-1 {
 			continue
 		}
-		if err := j.compare(ctx, d.size, d.overNFS()...); err != nil {
+		if err := j.compareOn(ctx, d.size, d.nfsArgs()...); err != nil {
 			return err
 		}
 		if d.path == "" {
 			continue
 		}
-		if err := j.compare(ctx, d.size, onDisk(d.path)...); err != nil {
+		if err := j.compareOn(ctx, d.size, diskArgs(d.path)...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// compare has fio make up again what it wrote, and compare that with what it reads.
-func (j fioJob) compare(ctx context.Context, size int64, where ...string) error {
-	return j.run(ctx, size, append(where, "--verify_only")...)
+// compareOn has fio generate the content of the job again and compare it with the file.
+func (j fioJob) compareOn(ctx context.Context, size int64, where ...string) error {
+	return j.runOn(ctx, size, append(where, "--verify_only")...)
 }
 
-// run runs fio, and fails unless it has read all it should.
-func (j fioJob) run(ctx context.Context, size int64, where ...string) error {
+// runOn runs fio, and fails unless it has written and read the expected number of bytes.
+func (j fioJob) runOn(ctx context.Context, size int64, where ...string) error {
 	args := append([]string{"--name=disk", fmt.Sprintf("--size=%d", size)}, where...)
 	args = append(args, j.args...)
 	if j.over {
 		args = append(args, fmt.Sprintf("--io_size=%d", 2*size))
 	}
-	r, err := fio(ctx, args...)
+	r, err := runFio(ctx, args...)
 	if err != nil {
 		return err
 	}
 	wrong := r.Write.Bytes != size || r.Read.Bytes != size
-	if j.over { // how much lies under other writes is for chance to say: about a half
+	if j.over { // random: about half of the bytes are overwritten
 		wrong = r.Write.Bytes < 2*size || r.Read.Bytes < size/8
 	}
 	if wrong {
@@ -110,8 +108,7 @@ func (j fioJob) run(ctx context.Context, size int64, where ...string) error {
 	return nil
 }
 
-// fioResult is what fio says of a job. With --verify_only nothing is written, and counted
-// all the same.
+// fioResult is the result of a job. With --verify_only fio counts writes but does not make them.
 type fioResult struct {
 	Error       int
 	Read, Write struct {
@@ -119,16 +116,16 @@ type fioResult struct {
 	}
 }
 
-// Bounds on fio when it gives up, or is given up.
+// Limits for a fio that fails or is killed.
 const (
-	fioDelay = 10 * time.Second // until a process of a job ends, that fio has left behind
-	fioWords = 4 << 10          // of its complaints, which it may repeat for ever
+	fioDelay       = 10 * time.Second // wait for processes of a job that fio has left running
+	fioStderrLimit = 4 << 10          // bytes of its error output in the message, because fio may repeat errors forever
 )
 
-// fio runs one job, in a process group of its own: when a job does not start, fio ends its
-// group. With fio ends the process of a job over NFS, see scripts/fio-nfs.patch.
-func fio(ctx context.Context, args ...string) (fioResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// runFio runs one job in a separate process group, because fio kills its group if a job does not start. The
+// process of a job over NFS ends with fio, see scripts/fio-nfs.patch.
+func runFio(ctx context.Context, args ...string) (fioResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, testTimeout)
 	defer cancel()
 	args = append(args, "--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0", "--output-format=json")
 	cmd := exec.CommandContext(ctx, fioBinary, args...)
@@ -140,51 +137,50 @@ func fio(ctx context.Context, args ...string) (fioResult, error) {
 	out, err := cmd.Output()
 	r := fioResult{}
 	if err == nil {
-		r, err = fioSays(out)
+		r, err = parseFioOutput(out)
 	}
 	if err != nil {
-		return r, fmt.Errorf("fio %s: %w\n%.*s", strings.Join(args, " "), err, fioWords, errs.String())
+		return r, fmt.Errorf("fio %s: %w\n%.*s", strings.Join(args, " "), err, fioStderrLimit, errs.String())
 	}
 	return r, nil
 }
 
-// fioSays reads what fio prints, which may begin with warnings.
-func fioSays(out []byte) (fioResult, error) {
-	var said struct{ Jobs []fioResult }
-	if err := json.Unmarshal(out[max(bytes.IndexByte(out, '{'), 0):], &said); err != nil {
+// parseFioOutput parses the output of fio, which may begin with warnings.
+func parseFioOutput(out []byte) (fioResult, error) {
+	var output struct{ Jobs []fioResult }
+	if err := json.Unmarshal(out[max(bytes.IndexByte(out, '{'), 0):], &output); err != nil {
 		return fioResult{}, err
 	}
-	if len(said.Jobs) != 1 || said.Jobs[0].Error != 0 {
-		return fioResult{}, fmt.Errorf("%+v", said.Jobs)
+	if len(output.Jobs) != 1 || output.Jobs[0].Error != 0 {
+		return fioResult{}, fmt.Errorf("%+v", output.Jobs)
 	}
-	return said.Jobs[0], nil
+	return output.Jobs[0], nil
 }
 
-// Sizes of what fio writes: to decamp land, all of which Wireshark looks at, and to a
-// landing, where it is more than its memory.
+// Sizes of the files that fio writes to decamp land, whose traffic Wireshark checks, and to a landing, whose
+// memory is smaller than the file.
 const (
 	fioFile   = 8 << 20
 	fioLanded = landingMemory + landingMemory/2
 )
 
-// fio is one of the clients of TestClientsOfOthers. It finds a byte that is wrong, and the
-// last one just as well.
-func (c *clients) fio(t *testing.T) {
+// testFio checks that the jobs of fio succeed, and that fio finds a single wrong byte, including the last one.
+func (c *foreignClients) testFio(t *testing.T) {
 	d := fioDisk{url: c.url(""), name: "fio-flat.vmdk", size: fioFile, path: filepath.Join(c.dir, "fio-flat.vmdk")}
-	must(t, d.exercise(t.Context()))
+	must(t, d.runJobs(t.Context()))
 	for _, off := range []int64{0, d.size / 3, d.size - 1} {
-		flip(t, d.path, off)
-		err := lastFioJob.compare(t.Context(), d.size, d.overNFS()...)
+		flipByte(t, d.path, off)
+		err := lastFioJob.compareOn(t.Context(), d.size, d.nfsArgs()...)
 		if err == nil || !strings.Contains(err.Error(), "at file "+d.name+" offset ") {
-			t.Errorf("byte %d is wrong, and fio says: %v", off, err)
+			t.Errorf("byte %d is wrong, got error %v from fio, want one with its offset", off, err)
 		}
-		flip(t, d.path, off)
+		flipByte(t, d.path, off)
 	}
-	must(t, lastFioJob.compare(t.Context(), d.size, d.overNFS()...))
+	must(t, lastFioJob.compareOn(t.Context(), d.size, d.nfsArgs()...))
 }
 
-// flip changes a byte of a file.
-func flip(t *testing.T, path string, off int64) {
+// flipByte changes a byte of a file.
+func flipByte(t *testing.T, path string, off int64) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	must(t, err)
@@ -197,11 +193,11 @@ func flip(t *testing.T, path string, off int64) {
 	must(t, err)
 }
 
-// fioHost is a host on which fio stands in for vmkfstools.
+// fioHost is a host that copies disks with fio instead of vmkfstools.
 type fioHost struct {
-	at   // its addresses
-	size int64
-	url  string
+	landingHost // provides HostAddresses and SnapshotDisk
+	size        int64
+	url         string
 }
 
 // MountNAS is part of landing.Host.
@@ -216,25 +212,25 @@ func (h *fioHost) UnmountNAS(context.Context, inventory.MoRef, esx.NAS) error { 
 // CopyDisk is part of landing.Host.
 func (h *fioHost) CopyDisk(ctx context.Context, c esx.DiskCopy) error {
 	flat := strings.TrimSuffix(path.Clean(c.To.File), ".vmdk") + "-flat.vmdk"
-	return fioDisk{url: h.url, name: flat, size: h.size}.exercise(ctx)
+	return fioDisk{url: h.url, name: flat, size: h.size}.runJobs(ctx)
 }
 
-// fio writes a disk that lands, over and over and with what it reads in between, and finds
-// in the image what it wrote last. The image is what its manifest says.
-func TestFioLands(t *testing.T) {
-	requires(t, fioBinary, "qemu-img")
+// fio writes a disk several times through a landing and compares it after each job. The image has the
+// content of the last job, and verifies against its manifest.
+func TestLandingOfFioWrites(t *testing.T) {
+	requireTools(t, fioBinary, "qemu-img")
 	for _, format := range []image.Format{image.Raw, image.QCOW2} {
 		if format == image.Raw && !slow {
 			continue // the tests that kill the server land raw images
 		}
 		t.Run(string(format), func(t *testing.T) {
-			o := orders{Dir: t.TempDir(), Names: t.TempDir(), Format: format, Size: fioLanded, Address: address(t)}
-			must(t, o.land(t.Context(), o.job(), &fioHost{size: o.Size}, asItIs))
-			_, err := o.job().Verify(t.Context(), manifest.VerifyOptions{NoSums: true})
+			o := victimOrders{Dir: t.TempDir(), Names: t.TempDir(), Format: format, Size: fioLanded, Address: testAddress(t)}
+			must(t, o.landDisk(t.Context(), o.imageJob(), &fioHost{size: o.Size}, sameTarget))
+			_, err := o.imageJob().Verify(t.Context(), manifest.VerifyOptions{NoSums: true})
 			must(t, err)
 			raw := filepath.Join(t.TempDir(), "raw")
-			mustRun(t, "qemu-img", "convert", "-f", string(format), "-O", "raw", o.job().Path, raw)
-			must(t, lastFioJob.compare(t.Context(), o.Size, onDisk(raw)...))
+			mustRunTool(t, "qemu-img", "convert", "-f", string(format), "-O", "raw", o.imageJob().Path, raw)
+			must(t, lastFioJob.compareOn(t.Context(), o.Size, diskArgs(raw)...))
 		})
 	}
 }

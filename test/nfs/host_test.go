@@ -18,55 +18,65 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfsclient"
 )
 
-// Where servers of these tests listen. Each has an address of its own out of 127/8: what
-// was just freed on 127.0.0.1 may be somebody else's the next moment.
+// Ports of the servers of these tests. Each server has a separate address out of 127/8, because
+// another process may take a freed port of 127.0.0.1 at once.
 const (
 	nfsPort     = "2049"
 	portmapPort = "11111"
 )
 
-// address is the server's address for a test, another one in each process.
-func address(t *testing.T) string {
+// testAddress returns the address of a test's server. It differs between processes.
+func testAddress(t *testing.T) string {
 	t.Helper()
 	h := fnv.New64a()
 	fmt.Fprint(h, os.Getpid(), t.Name())
-	rnd := generator(h.Sum64(), forAddress)
+	rnd := newRand(h.Sum64(), forAddress)
 	return fmt.Sprintf("127.%d.%d.%d", 1+rnd.IntN(250), rnd.IntN(256), 1+rnd.IntN(250))
 }
 
-// quick are times of a client that does not wait longer than it must.
-func quick() nfsclient.Times {
+// fastTimes returns client times with short intervals and long timeouts.
+func fastTimes() nfsclient.Times {
 	return nfsclient.Times{
-		Mount: patience, Silence: patience, GiveUp: patience, APD: patience, Heartbeat: 50 * time.Millisecond,
-		HeartbeatTimeout: patience, Reconnect: 2 * time.Millisecond, Jukebox: 2 * time.Millisecond,
-		LockUpdate: 100 * time.Millisecond, LockTimeout: patience, LockBreak: time.Millisecond,
+		Mount: testTimeout, Silence: testTimeout, GiveUp: testTimeout, APD: testTimeout, Heartbeat: 50 * time.Millisecond,
+		HeartbeatTimeout: testTimeout, Reconnect: 2 * time.Millisecond, Jukebox: 2 * time.Millisecond,
+		LockUpdate: 100 * time.Millisecond, LockTimeout: testTimeout, LockBreak: time.Millisecond,
 	}
 }
 
-// esxi is a host that copies a disk by playing a program. It outlives the servers it
-// writes to, and its mount is hard: what was not answered is sent again to the next one.
+// esxi is a host that copies a disk by playing a program. It outlives the servers that it writes to.
+// Its mount is hard: it sends unanswered requests again to the next server.
 type esxi struct {
 	*program
 	cfg nfsclient.Config
 
 	mu     sync.Mutex
-	step   func() // called before each step of the copies that begin from now on
+	step   func() // hook that new copies call before each step
 	ds     *nfsclient.Datastore
-	copies []*copying
+	copies []*runningCopy
 }
 
-// copying is one copy under way.
-type copying struct {
+// runningCopy is one copy in progress.
+type runningCopy struct {
 	name  string
-	ended chan struct{} // closed when err is there
-	err   error
+	ended chan struct{} // closed when the copy has ended
+	err   error         // valid after ended is closed
+}
+
+// hasSucceeded reports whether the copy has ended without an error.
+func (c *runningCopy) hasSucceeded() bool {
+	select {
+	case <-c.ended:
+		return c.err == nil
+	default:
+		return false
+	}
 }
 
 func (h *esxi) mount(ctx context.Context, server, export string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ds != nil {
-		return nil // as it was before the server died
+		return nil // still mounted from before the server died
 	}
 	cfg := h.cfg
 	cfg.Host, cfg.Path, cfg.PortmapAddr = server, export, server+":"+portmapPort
@@ -86,7 +96,7 @@ func (h *esxi) unmount(ctx context.Context) error {
 	return ds.Unmount(ctx)
 }
 
-// abandon ends the host without a word, and returns when all its copies ended.
+// abandon disconnects the host without an unmount, and returns when all its copies have ended.
 func (h *esxi) abandon() {
 	h.mu.Lock()
 	ds := h.ds
@@ -95,39 +105,40 @@ func (h *esxi) abandon() {
 	if ds != nil {
 		ds.Abandon()
 	}
-	for _, c := range h.all() {
+	for _, c := range h.allCopies() {
 		<-c.ended
 	}
 }
 
-func (h *esxi) all() []*copying {
+func (h *esxi) allCopies() []*runningCopy {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.copies
 }
 
-// begin starts a copy to a descriptor of the datastore.
-func (h *esxi) begin(descriptor string) *copying {
+// startCopy starts a copy to a descriptor of the datastore. If the file is locked, it waits for the
+// earlier copies and tries once more.
+func (h *esxi) startCopy(descriptor string) *runningCopy {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := &copying{name: descriptor, ended: make(chan struct{})}
+	c := &runningCopy{name: descriptor, ended: make(chan struct{})}
 	before, ds, step := h.copies, h.ds, h.step
 	h.copies = append(before[:len(before):len(before)], c)
 	go func() {
 		defer close(c.ended)
-		if c.err = h.copy(ds, descriptor, step); !errors.Is(c.err, nfsclient.ErrLocked) {
+		if c.err = h.copyDisk(ds, descriptor, step); !errors.Is(c.err, nfsclient.ErrLocked) {
 			return
 		}
-		for _, b := range before { // to a server that is gone: one's file had the same number
+		for _, b := range before { // copies to an earlier server, whose file may have the same number
 			<-b.ended
 		}
-		c.err = h.copy(ds, descriptor, step)
+		c.err = h.copyDisk(ds, descriptor, step)
 	}()
 	return c
 }
 
-// copy plays the program on the flat file of a descriptor.
-func (h *esxi) copy(ds *nfsclient.Datastore, descriptor string, step func()) (err error) {
+// copyDisk plays the program on the flat file of a descriptor.
+func (h *esxi) copyDisk(ds *nfsclient.Datastore, descriptor string, step func()) (err error) {
 	ctx := context.Background()
 	flat := strings.TrimSuffix(descriptor, ".vmdk") + "-flat.vmdk"
 	f, err := ds.Create(ctx, flat)
@@ -141,7 +152,7 @@ func (h *esxi) copy(ds *nfsclient.Datastore, descriptor string, step func()) (er
 	return h.play(ctx, f, step)
 }
 
-// play does what the program says. Each of its rounds ends when all of it was answered.
+// play runs the program on a file. A round ends when all its requests are answered.
 func (p *program) play(ctx context.Context, f *nfsclient.File, step func()) error {
 	for i, r := range p.rounds {
 		step()
@@ -153,7 +164,7 @@ func (p *program) play(ctx context.Context, f *nfsclient.File, step func()) erro
 		w := f.NewWriter(ctx, p.inFlight)
 		for _, write := range r.writes {
 			step()
-			if err := w.WriteAt(write.bytes(), write.Off); err != nil {
+			if err := w.WriteAt(write.content(), write.Off); err != nil {
 				break // Close returns it
 			}
 		}
@@ -164,19 +175,19 @@ func (p *program) play(ctx context.Context, f *nfsclient.File, step func()) erro
 	return nil
 }
 
-// at is an esxi as package landing sees it.
-type at struct{ *esxi }
+// landingHost adapts an esxi to landing.Host.
+type landingHost struct{ *esxi }
 
-func (a at) MountNAS(ctx context.Context, _ inventory.MoRef, n esx.NAS) (string, bool, error) {
+func (a landingHost) MountNAS(ctx context.Context, _ inventory.MoRef, n esx.NAS) (string, bool, error) {
 	return n.Name, true, a.mount(ctx, n.Server, n.Path)
 }
 
-func (a at) UnmountNAS(ctx context.Context, _ inventory.MoRef, _ esx.NAS) error {
+func (a landingHost) UnmountNAS(ctx context.Context, _ inventory.MoRef, _ esx.NAS) error {
 	return a.unmount(ctx)
 }
 
-func (a at) CopyDisk(ctx context.Context, d esx.DiskCopy) error {
-	c := a.begin(path.Clean(d.To.File))
+func (a landingHost) CopyDisk(ctx context.Context, d esx.DiskCopy) error {
+	c := a.startCopy(path.Clean(d.To.File))
 	select {
 	case <-c.ended:
 		return c.err
@@ -185,14 +196,14 @@ func (a at) CopyDisk(ctx context.Context, d esx.DiskCopy) error {
 	}
 }
 
-func (a at) HostAddresses(context.Context, inventory.MoRef) ([]netip.Addr, error) {
+func (a landingHost) HostAddresses(context.Context, inventory.MoRef) ([]netip.Addr, error) {
 	return loopback, nil
 }
 
-// loopback is where hosts of these tests send from.
+// loopback is the address that the hosts of these tests send from.
 var loopback = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}
 
-// SnapshotDisk is not asked for: nothing here runs.
-func (a at) SnapshotDisk(context.Context, inventory.MoRef, int32) (inventory.Path, error) {
+// SnapshotDisk fails: no VM runs in these tests.
+func (a landingHost) SnapshotDisk(context.Context, inventory.MoRef, int32) (inventory.Path, error) {
 	return inventory.Path{}, errors.New("the host has no snapshot")
 }

@@ -16,23 +16,23 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfsclient"
 )
 
-// insideEnv tells the test binary that it runs where it has a network of its own.
-const insideEnv = "NFS_INSIDE"
+// inNamespaceEnv is the environment variable that is set inside the network namespace of a test.
+const inNamespaceEnv = "NFS_INSIDE"
 
-// inside runs the test again in a network namespace of its own, where ports 111 and 2049
-// are free: QEMU's driver has no option for either. It returns true there, and false where
-// the test began and is already over.
-func inside(t *testing.T) bool {
+// inNetNamespace runs the test again in a separate network namespace, in which ports 111 and 2049 are free:
+// QEMU's driver has no option for either. It returns true inside the namespace. Outside it waits for the
+// end of that run and returns false.
+func inNetNamespace(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(insideEnv) != "" {
+	if os.Getenv(inNamespaceEnv) != "" {
 		return true
 	}
-	needRoot(t)
-	requires(t, "unshare", "ip")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	requireRoot(t)
+	requireTools(t, "unshare", "ip")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "unshare", "--net", "sh", "-c", `ip link set lo up && exec "$@"`, "sh", os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), insideEnv+"=1")
+	cmd.Env = append(os.Environ(), inNamespaceEnv+"=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -41,8 +41,8 @@ func inside(t *testing.T) bool {
 	return false
 }
 
-// requires skips a test whose tools are not installed.
-func requires(t *testing.T, tools ...string) {
+// requireTools skips the test if one of the tools is not installed.
+func requireTools(t *testing.T, tools ...string) {
 	t.Helper()
 	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -51,10 +51,10 @@ func requires(t *testing.T, tools ...string) {
 	}
 }
 
-// try runs a tool and returns what it says.
-func try(t *testing.T, name string, args ...string) (string, error) {
+// runTool runs a tool and returns its output.
+func runTool(t *testing.T, name string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
@@ -63,114 +63,114 @@ func try(t *testing.T, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-func mustRun(t *testing.T, name string, args ...string) string {
+func mustRunTool(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	out, err := try(t, name, args...)
+	out, err := runTool(t, name, args...)
 	must(t, err)
 	return out
 }
 
-// Clients of others on decamp land, one after the other: libnfs' tools, QEMU over nfs://,
-// fio, and the lab's ESXi. What they write is what is there, and what they read. With
-// -tags slow all of it is captured, and dissected by Wireshark: no frame is malformed, no
-// call is refused, and no status is one that the tools did not provoke.
-func TestClientsOfOthers(t *testing.T) {
-	requires(t, "nfs-ls", "nfs-cp", "nfs-cat", "qemu-img", "qemu-io", fioBinary)
+// Foreign clients use decamp land one after the other: the tools of libnfs, QEMU over nfs://, fio, and the
+// ESXi of the lab. The files on the server and the reads of the clients have the written content. With
+// -tags slow Wireshark checks the captured traffic: no frame is malformed, no call is rejected, and no
+// status is unexpected.
+func TestLandServesForeignClients(t *testing.T) {
+	requireTools(t, "nfs-ls", "nfs-cp", "nfs-cat", "qemu-img", "qemu-io", fioBinary)
 	if slow {
-		requires(t, "dumpcap", "tshark")
+		requireTools(t, "dumpcap", "tshark")
 	}
-	if !inside(t) {
+	if !inNetNamespace(t) {
 		return
 	}
-	c := &clients{land: newLandAt(t, "127.0.0.1", "111"), work: t.TempDir()}
+	c := &foreignClients{landServer: newLandAt(t, "127.0.0.1", "111"), work: t.TempDir()}
 	end := func() {}
 	if slow {
-		end = capture(t, filepath.Join(c.work, "wire.pcapng"))
+		end = startCapture(t, filepath.Join(c.work, "wire.pcapng"))
 	}
-	t.Run("libnfs", c.libnfs)
-	t.Run("qemu-img", c.qemuImg)
-	t.Run("qemu-io", c.qemuIO)
-	t.Run("fio", c.fio)
-	t.Run("esxi", c.esxi)
+	t.Run("libnfs", c.testLibnfs)
+	t.Run("qemu-img", c.testQemuImg)
+	t.Run("qemu-io", c.testQemuIO)
+	t.Run("fio", c.testFio)
+	t.Run("esxi", c.testESXi)
 	if slow {
 		end()
-		t.Run("wireshark", func(t *testing.T) { dissect(t, filepath.Join(c.work, "wire.pcapng")) })
+		t.Run("wireshark", func(t *testing.T) { checkCapture(t, filepath.Join(c.work, "wire.pcapng")) })
 	}
 }
 
-// clients are those of one decamp land.
-type clients struct {
-	*land
+// foreignClients are the clients of one decamp land.
+type foreignClients struct {
+	*landServer
 	work string
 }
 
-func (c *clients) url(name string) string {
+func (c *foreignClients) url(name string) string {
 	return "nfs://" + c.Address + filepath.Join(c.dir, name)
 }
 
-// file makes a file outside of the export.
-func (c *clients) file(t *testing.T, name string, content []byte) string {
+// writeFile creates a file outside the export and returns its path.
+func (c *foreignClients) writeFile(t *testing.T, name string, content []byte) string {
 	t.Helper()
 	path := filepath.Join(c.work, name)
 	must(t, os.WriteFile(path, content, 0o600))
 	return path
 }
 
-// sparse is n bytes with holes, the same ones each time.
-func sparse(n int) []byte {
+// sparseContent returns n bytes with holes. The content depends only on n.
+func sparseContent(n int) []byte {
 	rnd := rand.New(rand.NewPCG(uint64(n), 8))
 	p := make([]byte, n)
 	for off := 0; off < n; off += ioSize {
 		if rnd.IntN(3) > 0 {
 			w := write{seed: rnd.Uint64() | 1}
 			w.Len = int64(min(ioSize, n-off))
-			copy(p[off:], w.bytes())
+			copy(p[off:], w.content())
 		}
 	}
 	return p
 }
 
-func (c *clients) wantFile(t *testing.T, name string, want []byte) {
+func (c *foreignClients) wantFile(t *testing.T, name string, want []byte) {
 	t.Helper()
 	got, err := os.ReadFile(filepath.Join(c.dir, name))
 	must(t, err)
 	wantBytes(t, got, want)
 }
 
-func (c *clients) libnfs(t *testing.T) {
-	want := sparse(3<<20 + 777)
-	in, out := c.file(t, "in", want), filepath.Join(c.work, "out")
-	mustRun(t, "nfs-cp", in, c.url("web01-flat.vmdk"))
+func (c *foreignClients) testLibnfs(t *testing.T) {
+	want := sparseContent(3<<20 + 777)
+	in, out := c.writeFile(t, "in", want), filepath.Join(c.work, "out")
+	mustRunTool(t, "nfs-cp", in, c.url("web01-flat.vmdk"))
 	c.wantFile(t, "web01-flat.vmdk", want)
-	mustRun(t, "nfs-cp", c.url("web01-flat.vmdk"), out)
+	mustRunTool(t, "nfs-cp", c.url("web01-flat.vmdk"), out)
 	got, err := os.ReadFile(out)
 	must(t, err)
 	wantBytes(t, got, want)
-	if cat := mustRun(t, "nfs-cat", c.url("web01-flat.vmdk")); cat != string(want) {
-		t.Error("nfs-cat shows something else")
+	if cat := mustRunTool(t, "nfs-cat", c.url("web01-flat.vmdk")); cat != string(want) {
+		t.Error("the output of nfs-cat differs from the file")
 	}
-	if list := mustRun(t, "nfs-ls", c.url("")); !strings.Contains(list, "web01-flat.vmdk") {
-		t.Errorf("nfs-ls shows %s", list)
+	if list := mustRunTool(t, "nfs-ls", c.url("")); !strings.Contains(list, "web01-flat.vmdk") {
+		t.Errorf("output of nfs-ls: %s, want web01-flat.vmdk in it", list)
 	}
 }
 
-func (c *clients) qemuImg(t *testing.T) {
-	want := sparse(16 << 20)
-	in := c.file(t, "disk.raw", want)
-	mustRun(t, "qemu-img", "convert", "-f", "raw", "-O", "raw", in, c.url("disk.raw"))
+func (c *foreignClients) testQemuImg(t *testing.T) {
+	want := sparseContent(16 << 20)
+	in := c.writeFile(t, "disk.raw", want)
+	mustRunTool(t, "qemu-img", "convert", "-f", "raw", "-O", "raw", in, c.url("disk.raw"))
 	c.wantFile(t, "disk.raw", want)
-	mustRun(t, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", c.url("disk.raw"), c.url("disk.qcow2"))
-	mustRun(t, "qemu-img", "check", c.url("disk.qcow2"))
-	mustRun(t, "qemu-img", "compare", "-f", "raw", "-F", "qcow2", in, c.url("disk.qcow2"))
-	mustRun(t, "qemu-img", "compare", "-f", "raw", "-F", "qcow2", in, filepath.Join(c.dir, "disk.qcow2"))
-	if info := mustRun(t, "qemu-img", "info", c.url("disk.qcow2")); !strings.Contains(info, "virtual size: 16 MiB") {
-		t.Errorf("qemu-img info says %s", info)
+	mustRunTool(t, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", c.url("disk.raw"), c.url("disk.qcow2"))
+	mustRunTool(t, "qemu-img", "check", c.url("disk.qcow2"))
+	mustRunTool(t, "qemu-img", "compare", "-f", "raw", "-F", "qcow2", in, c.url("disk.qcow2"))
+	mustRunTool(t, "qemu-img", "compare", "-f", "raw", "-F", "qcow2", in, filepath.Join(c.dir, "disk.qcow2"))
+	if info := mustRunTool(t, "qemu-img", "info", c.url("disk.qcow2")); !strings.Contains(info, "virtual size: 16 MiB") {
+		t.Errorf("output of qemu-img info: %s, want a virtual size of 16 MiB", info)
 	}
 }
 
-// qemuIO writes patterns here and there, zeros and new sizes among them, and has them read
-// back and compared, by qemu-io and by itself.
-func (c *clients) qemuIO(t *testing.T) {
+// testQemuIO writes patterns and zeros at random offsets with qemu-io and resizes the file with qemu-img.
+// qemu-io compares each write, and the test compares the whole file.
+func (c *foreignClients) testQemuIO(t *testing.T) {
 	const size, ops = 8 << 20, 60
 	rnd := rand.New(rand.NewPCG(7, 9))
 	model := make([]byte, size)
@@ -191,38 +191,38 @@ func (c *clients) qemuIO(t *testing.T) {
 			commands = append(commands, "-c", "flush")
 		}
 	}
-	out := mustRun(t, "qemu-io", append(append([]string{"-f", "raw"}, commands...), c.url("io.raw"))...)
+	out := mustRunTool(t, "qemu-io", append(append([]string{"-f", "raw"}, commands...), c.url("io.raw"))...)
 	if strings.Contains(out, "failed") {
-		t.Errorf("qemu-io says %s", out)
+		t.Errorf("output of qemu-io: %s", out)
 	}
 	c.wantFile(t, "io.raw", model)
-	mustRun(t, "qemu-img", "resize", "-f", "raw", c.url("io.raw"), fmt.Sprint(size+1<<20))
+	mustRunTool(t, "qemu-img", "resize", "-f", "raw", c.url("io.raw"), fmt.Sprint(size+1<<20))
 	c.wantFile(t, "io.raw", append(model, make([]byte, 1<<20)...))
 }
 
-func (c *clients) esxi(t *testing.T) {
+func (c *foreignClients) testESXi(t *testing.T) {
 	for _, unstable := range []bool{false, true} {
 		p := newProgram(5)
-		ds, err := nfsclient.Mount(t.Context(), nfsclient.Config{Host: c.Address, Path: c.dir, Times: quick(), Unstable: unstable})
+		ds, err := nfsclient.Mount(t.Context(), nfsclient.Config{Host: c.Address, Path: c.dir, Times: fastTimes(), Unstable: unstable})
 		must(t, err)
 		name := fmt.Sprintf("web02-%v-flat.vmdk", unstable)
 		f, err := ds.Create(t.Context(), name)
 		must(t, err)
 		must(t, errors.Join(p.play(t.Context(), f, func() {}), f.Close(t.Context()), ds.Unmount(t.Context())))
-		c.wantFile(t, name, p.model())
+		c.wantFile(t, name, p.expectedDisk())
 	}
 }
 
-// capture writes what goes over loopback to a file until the end of it is asked for.
-func capture(t *testing.T, path string) (end func()) {
+// startCapture captures the loopback traffic to a file until the returned function is called.
+func startCapture(t *testing.T, path string) (end func()) {
 	t.Helper()
 	cmd := exec.Command("dumpcap", "-q", "-i", "lo", "-B", "256", "-w", path)
-	said, err := cmd.StderrPipe()
+	stderr, err := cmd.StderrPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has usually ended
-	lines := bufio.NewScanner(said)
-	for lines.Scan() && !strings.HasPrefix(lines.Text(), "File:") { // what it says once it captures
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // fails if the process has ended
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() && !strings.HasPrefix(lines.Text(), "File:") { // dumpcap prints this line when it captures
 		continue
 	}
 	return func() {
@@ -239,8 +239,8 @@ func capture(t *testing.T, path string) (end func()) {
 	}
 }
 
-// dissect has Wireshark judge what was captured.
-func dissect(t *testing.T, path string) {
+// checkCapture checks a capture with Wireshark.
+func checkCapture(t *testing.T, path string) {
 	read := func(filter string, fields ...string) []string {
 		t.Helper()
 		args := []string{"-r", path, "-d", "tcp.port==2049,rpc", "-Y", filter}
@@ -258,17 +258,17 @@ func dissect(t *testing.T, path string) {
 		t.Errorf("%d frames are malformed, the first is %s", len(bad), bad[0])
 	}
 	if bad := read("rpc.state_accept != 0 || rpc.replystat != 0"); len(bad) > 0 {
-		t.Errorf("%d calls are refused, the first is %s", len(bad), bad[0])
+		t.Errorf("%d calls are rejected, the first is %s", len(bad), bad[0])
 	}
-	provoked := map[string]bool{"0": true, "2": true} // a name is looked up before it is created
+	expected := map[string]bool{"0": true, "2": true} // clients look up a name before they create it
 	statuses := map[string]int{}
 	for _, line := range read("nfs.status3", "nfs.status3") {
-		for _, s := range strings.Split(line, ",") { // several replies in one frame
+		for _, s := range strings.Split(line, ",") { // a frame may hold several replies
 			statuses[s]++
 		}
 	}
 	for s, n := range statuses {
-		if !provoked[s] {
+		if !expected[s] {
 			t.Errorf("%d replies have nfsstat3 %s", n, s)
 		}
 	}
@@ -281,6 +281,6 @@ func dissect(t *testing.T, path string) {
 	t.Logf("%v replies by nfsstat3, procedures %v", statuses, calls)
 	const enough, procedures = 500, 12
 	if statuses["0"] < enough || len(calls) < procedures {
-		t.Errorf("Wireshark has seen %d replies and %d procedures, want %d and %d at least", statuses["0"], len(calls), enough, procedures)
+		t.Errorf("Wireshark found %d replies and %d procedures, want at least %d and %d", statuses["0"], len(calls), enough, procedures)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -15,46 +16,45 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// How often a process is killed where there is little time, and where there is enough.
+// Number of kills of a process without and with -tags slow.
 const (
 	quickKills = 20
 	longKills  = 1000
 )
 
-// The server's process is killed while a host writes, at a moment that the seed says: at,
-// in or after one of its writes, zeroes and syncs of the image, or after so many of the
-// host's writes. The page cache survives. Each time the manifest lists nothing that the
-// image does not hold; the host's copy to a server that is gone fails, and nothing of it
-// gets into the next one; and the run that is not killed has the disk, byte for byte.
-func TestKilledServerLeavesNoWrongByte(t *testing.T) {
-	eachSeed(t, kills(t, quickKills, longKills), func(t *testing.T, seed uint64) int {
+// The process of the server is killed while a host writes, at a moment that depends on the seed: before,
+// during or after a write, zero or sync of the image, or before a step of the host. The page cache
+// survives. After each kill the manifest lists only chunks that the image holds. The host's interrupted copy
+// does not succeed, and its writes do not get into the next one. The last run completes the disk, byte for byte.
+func TestKilledServerCorruptsNoData(t *testing.T) {
+	runSeeds(t, killCount(t, quickKills, longKills), func(t *testing.T, seed uint64) int {
 		p := newProgram(seed)
-		o := orders{Dir: t.TempDir(), Names: t.TempDir(), Format: image.Raw, Size: p.size, Address: address(t)}
-		rnd := generator(seed, forDeath)
+		o := victimOrders{Dir: t.TempDir(), Names: t.TempDir(), Format: image.Raw, Size: p.size, Address: testAddress(t)}
+		rnd := newRand(seed, forDeath)
 		if rnd.IntN(4) == 0 {
 			o.Format = image.QCOW2
 		}
-		k := &killing{T: t, orders: o, host: newHost(p, seed)}
+		k := &killTest{T: t, victimOrders: o, host: newHost(p, seed)}
 		t.Cleanup(k.host.abandon)
 		died := 0
 		for range 1 + rnd.IntN(4) {
 			if rnd.IntN(2) == 0 {
-				o.Death = death{At: 1 + rnd.IntN(3*int(p.size>>20)), When: moment(rnd.IntN(int(moments)))}
-				k.run(o, -1)
+				o.Death = killPoint{At: 1 + rnd.IntN(3*int(p.size>>20)), When: killMoment(rnd.IntN(int(momentCount)))}
+				k.runVictim(o, -1)
 			} else {
-				o.Death = death{}
-				k.run(o, rnd.IntN(p.steps()+4))
+				o.Death = killPoint{}
+				k.runVictim(o, rnd.IntN(p.stepCount()+4))
 			}
 			if k.landed {
 				break
 			}
 			died++
-			k.check()
+			k.checkManifest()
 		}
-		if o.Death = (death{}); !k.landed {
-			k.run(o, -1)
+		if o.Death = (killPoint{}); !k.landed {
+			k.runVictim(o, -1)
 		}
-		k.end()
+		k.checkLanded()
 		return died
 	})
 }
@@ -62,46 +62,54 @@ func TestKilledServerLeavesNoWrongByte(t *testing.T) {
 func newHost(p *program, seed uint64) *esxi {
 	return &esxi{
 		program: p, step: func() {},
-		cfg: nfsclient.Config{Seed: seed, Times: quick(), Unstable: seed%3 == 0, Connections: 1 + int(seed%2), Machine: "esx1"},
+		cfg: nfsclient.Config{Seed: seed, Times: fastTimes(), Unstable: seed%3 == 0, Connections: 1 + int(seed%2), Machine: "esx1"},
 	}
 }
 
-// killing is one disk that lands at a server which is killed.
-type killing struct {
+// killTest lands one disk on a server that is killed.
+type killTest struct {
 	*testing.T
-	orders
+	victimOrders
 	host   *esxi
 	landed bool
 }
 
-// run runs a victim until it has landed the disk or is dead: by its orders, or killed
-// before the host's step number steps, if that is not negative.
-func (k *killing) run(o orders, steps int) {
+// runVictim runs a victim until the disk has landed or the victim is dead. It kills the victim before step
+// number steps of the host, unless steps is negative.
+func (k *killTest) runVictim(o victimOrders, steps int) {
 	k.Helper()
-	v := start(k.T, k.host, o)
+	v := startVictim(k.T, k.host, o)
+	var duringCopy atomic.Bool // the host's copy was not complete when the victim was killed
 	if steps >= 0 {
-		k.host.onStep(steps, v.kill)
+		k.host.onStep(steps, func() {
+			duringCopy.Store(true)
+			v.kill()
+		})
 		defer k.host.onStep(-1, nil)
 	}
-	begun := len(k.host.all())
+	begun := len(k.host.allCopies())
 	killed, err := v.serve()
 	if err != nil {
-		k.Fatalf("it failed by itself: %v", err)
+		k.Fatalf("the victim failed before it was killed: %v", err)
 	}
 	k.landed = !killed
 	k.Logf("%s, orders %+v, killed before step %d: killed %v", o.Format, o.Death, steps, killed)
+	copies := k.host.allCopies()[begun:]
 	if killed {
+		if duringCopy.Load() && slices.ContainsFunc(copies, (*runningCopy).hasSucceeded) {
+			k.Fatal("the server was killed during the host's copy, but the copy succeeded")
+		}
 		return
 	}
-	for _, c := range k.host.all()[begun:] {
+	for _, c := range copies {
 		if <-c.ended; c.err != nil {
-			k.Fatalf("it landed, and the host's copy failed: %v", c.err)
+			k.Fatalf("the disk landed, but the host's copy failed: %v", c.err)
 		}
 	}
 }
 
-// onStep has something done before a step of the copies that begin from now on, in each of
-// them.
+// onStep sets a function that runs before step n of the host, counted from 0 over all copies that start
+// from now on. A negative n removes it.
 func (h *esxi) onStep(n int, do func()) {
 	var count atomic.Int64
 	h.mu.Lock()
@@ -113,10 +121,10 @@ func (h *esxi) onStep(n int, do func()) {
 	}
 }
 
-// check fails unless what the manifest lists is in the image.
-func (k *killing) check() {
+// checkManifest fails unless the image holds each chunk that the manifest lists.
+func (k *killTest) checkManifest() {
 	k.Helper()
-	j := k.job()
+	j := k.imageJob()
 	log, ok := openCopy(k.T, j.Manifest)
 	if !ok {
 		return
@@ -131,7 +139,7 @@ func (k *killing) check() {
 	wantListed(k.T, log, src)
 }
 
-// openCopy opens a copy of a manifest, if there is one.
+// openCopy opens a copy of a manifest. It reports false if the manifest does not exist.
 func openCopy(t *testing.T, path string) (*manifest.Log, bool) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -151,7 +159,7 @@ func openBytes(t *testing.T, b []byte) *manifest.Log {
 	return log
 }
 
-// wantListed fails unless the image has every chunk that its manifest lists.
+// wantListed fails unless the image holds each chunk that the manifest lists.
 func wantListed(t *testing.T, log *manifest.Log, src interface {
 	ReadAt(ctx context.Context, p []byte, off int64) error
 }) {
@@ -166,32 +174,32 @@ func wantListed(t *testing.T, log *manifest.Log, src interface {
 		p := make([]byte, r.Len)
 		must(t, src.ReadAt(t.Context(), p, r.Off))
 		if manifest.HashOf(p) != h {
-			t.Fatalf("the manifest lists chunk %d, and the image does not hold it", n)
+			t.Fatalf("the manifest lists chunk %d, but the image does not hold it", n)
 		}
 	}
 }
 
-// end fails unless the disk is what the host's is, and proven.
-func (k *killing) end() {
+// checkLanded fails unless the disk has landed, verifies and equals the host's disk.
+func (k *killTest) checkLanded() {
 	k.Helper()
 	if !k.landed {
-		k.Fatal("it was killed by nobody")
+		k.Fatal("the last victim was killed, want a landed disk")
 	}
 	k.host.abandon()
-	j := k.job()
+	j := k.imageJob()
 	_, err := j.Verify(k.Context(), manifest.VerifyOptions{NoSums: true})
 	must(k.T, err)
 	src, err := j.Opener.Read(k.Context())
 	must(k.T, err)
 	defer src.Close()
-	wantDisk(k.T, src, k.host.model())
+	wantDisk(k.T, src, k.host.expectedDisk())
 }
 
-// wantDisk fails unless a disk holds these bytes.
+// wantDisk fails unless a disk has the content want.
 func wantDisk(t *testing.T, src disk.Source, want []byte) {
 	t.Helper()
 	if src.Size() != int64(len(want)) {
-		t.Fatalf("%d bytes, want %d", src.Size(), len(want))
+		t.Fatalf("the disk has %d bytes, want %d", src.Size(), len(want))
 	}
 	got := make([]byte, len(want))
 	must(t, src.ReadAt(t.Context(), got, 0))
@@ -201,7 +209,7 @@ func wantDisk(t *testing.T, src disk.Source, want []byte) {
 func wantBytes(t *testing.T, got, want []byte) {
 	t.Helper()
 	if len(got) != len(want) {
-		t.Fatalf("%d bytes, want %d", len(got), len(want))
+		t.Fatalf("got %d bytes, want %d", len(got), len(want))
 	}
 	if bytes.Equal(got, want) {
 		return

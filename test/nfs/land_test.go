@@ -15,52 +15,52 @@ import (
 	decamp "github.com/decamp/decamp/test/program"
 )
 
-// binary builds decamp, once for all tests.
-func binary(t *testing.T) string {
+// buildOnce builds decamp once for all tests and returns the path of the program.
+func buildOnce(t *testing.T) string {
 	t.Helper()
-	path, err := built()
+	path, err := buildDecamp()
 	must(t, err)
 	return path
 }
 
-var built = sync.OnceValues(func() (string, error) {
+var buildDecamp = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(scratch, "decamp")
 	return path, decamp.Build(path)
 })
 
-// land is a decamp land that is killed and started again at the same place.
-type land struct {
+// landServer is a decamp land that a test can kill and start again with the same address and folder.
+type landServer struct {
 	*testing.T
 	Address string
-	portmap string // port
+	portmap string // port of the port mapper
 	dir     string
 	args    []string // further flags
 	cmd     *exec.Cmd
 }
 
-// newLand serves an empty folder until the test ends.
-func newLand(t *testing.T) *land {
+// newLand starts a decamp land that serves an empty folder until the test ends.
+func newLand(t *testing.T) *landServer {
 	t.Helper()
-	return newLandAt(t, address(t), portmapPort)
+	return newLandAt(t, testAddress(t), portmapPort)
 }
 
-func newLandAt(t *testing.T, address, portmap string) *land {
+func newLandAt(t *testing.T, address, portmap string) *landServer {
 	t.Helper()
 	return newLandIn(t, t.TempDir(), address, portmap)
 }
 
-func newLandIn(t *testing.T, dir, address, portmap string) *land {
+func newLandIn(t *testing.T, dir, address, portmap string) *landServer {
 	t.Helper()
-	l := &land{T: t, Address: address, portmap: portmap, dir: dir}
-	binary(t)
+	l := &landServer{T: t, Address: address, portmap: portmap, dir: dir}
+	buildOnce(t)
 	l.start()
 	t.Cleanup(l.kill)
 	return l
 }
 
-// start returns when the server listens. It may be called beside the test's own goroutine.
-func (l *land) start() {
-	program, err := built()
+// start starts the server and waits until it listens. Any goroutine may call it.
+func (l *landServer) start() {
+	program, err := buildDecamp()
 	if err != nil {
 		l.Error(err)
 		return
@@ -74,49 +74,49 @@ func (l *land) start() {
 		err = l.cmd.Start()
 	}
 	if err == nil {
-		_, err = bufio.NewReader(out).ReadString('\n') // what it says once it is ready
+		_, err = bufio.NewReader(out).ReadString('\n') // printed when the server is ready
 	}
 	if err != nil {
 		l.Errorf("start decamp land: %v", err)
 	}
 }
 
-func (l *land) kill() {
+func (l *landServer) kill() {
 	_ = l.cmd.Process.Kill()
-	_ = l.cmd.Wait() // killed, it always fails
+	_ = l.cmd.Wait() // always an error after a kill
 }
 
-// mount mounts it.
-func (l *land) mount(cfg nfsclient.Config) *nfsclient.Datastore {
+// mount mounts the export with the times of fastTimes.
+func (l *landServer) mount(cfg nfsclient.Config) *nfsclient.Datastore {
 	l.Helper()
-	cfg.Host, cfg.Path, cfg.PortmapAddr, cfg.Times = l.Address, l.dir, l.Address+":"+l.portmap, quick()
+	cfg.Host, cfg.Path, cfg.PortmapAddr, cfg.Times = l.Address, l.dir, l.Address+":"+l.portmap, fastTimes()
 	ds, err := nfsclient.Mount(l.Context(), cfg)
 	must(l.T, err)
 	l.Cleanup(ds.Abandon)
 	return ds
 }
 
-// How often decamp land is killed where there is little time, and where there is enough.
+// Number of kills of decamp land without and with -tags slow.
 const (
 	quickLandKills = 8
 	longLandKills  = 300
 )
 
-// decamp land is killed and started again, at the same place, while a host writes, which
-// sends again what was not answered. Handles, and what the page cache holds, survive: the
-// copy goes on and is right, or the host is told that it is not.
-func TestKilledLandGoesOn(t *testing.T) {
+// decamp land is killed and started again with the same address and folder while a host writes. The host
+// sends unanswered requests again. File handles and the page cache survive. At least one copy completes,
+// and each file whose copy completes is correct.
+func TestKilledLandResumes(t *testing.T) {
 	wentOn := 0
-	eachSeed(t, kills(t, quickLandKills, longLandKills), func(t *testing.T, seed uint64) int {
+	runSeeds(t, killCount(t, quickLandKills, longLandKills), func(t *testing.T, seed uint64) int {
 		p := newProgram(seed)
-		rnd := generator(seed, forDeath)
+		rnd := newRand(seed, forDeath)
 		l := newLand(t)
 		ds := l.mount(newHost(p, seed).cfg)
 		f, err := ds.Create(t.Context(), "web01-flat.vmdk")
 		must(t, err)
 		var deaths []int
 		for range 1 + rnd.IntN(4) {
-			deaths = append(deaths, rnd.IntN(p.steps()))
+			deaths = append(deaths, rnd.IntN(p.stepCount()))
 		}
 		step := -1
 		err = p.play(t.Context(), f, func() {
@@ -133,17 +133,17 @@ func TestKilledLandGoesOn(t *testing.T) {
 		wentOn++
 		got, err := os.ReadFile(filepath.Join(l.dir, "web01-flat.vmdk"))
 		must(t, err)
-		wantBytes(t, got, p.model())
+		wantBytes(t, got, p.expectedDisk())
 		return len(deaths)
 	})
 	if wentOn == 0 {
-		t.Error("no copy went on")
+		t.Error("every copy failed, want at least one that completes")
 	}
 }
 
-// ESXi writes as root. Its root is nobody here, and works all the same; with --no-root-squash it is root.
-func TestRootOfAHostIsNobody(t *testing.T) {
-	needRoot(t)
+// The files that root of an ESXi host creates belong to user nobody, or to root with --no-root-squash.
+func TestHostRootIsSquashed(t *testing.T) {
+	requireRoot(t)
 	for name, c := range map[string]struct {
 		args  []string
 		owner uint32
@@ -152,8 +152,8 @@ func TestRootOfAHostIsNobody(t *testing.T) {
 		"--no-root-squash": {[]string{"--no-root-squash"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &land{T: t, Address: address(t), portmap: portmapPort, dir: t.TempDir(), args: c.args}
-			binary(t)
+			l := &landServer{T: t, Address: testAddress(t), portmap: portmapPort, dir: t.TempDir(), args: c.args}
+			buildOnce(t)
 			l.start()
 			t.Cleanup(l.kill)
 			ds := l.mount(nfsclient.Config{})
@@ -175,11 +175,11 @@ func TestRootOfAHostIsNobody(t *testing.T) {
 			_, err = ds.ReadAt(t.Context(), "web01/web02-flat.vmdk", got, 4096)
 			must(t, err)
 			if string(got) != "a disk" {
-				t.Errorf("the host reads %q", got)
+				t.Errorf("the host reads %q, want %q", got, "a disk")
 			}
 			must(t, ds.Remove(t.Context(), "web01/web02-flat.vmdk"))
 			if left, err := os.ReadDir(filepath.Join(l.dir, "web01")); err != nil || len(left) > 0 {
-				t.Errorf("left: %v, %v", left, err)
+				t.Errorf("the folder has %v (error %v), want no files", left, err)
 			}
 		})
 	}

@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// patience is how long anything may take on a busy machine before a test gives it up.
-const patience = 2 * time.Minute
+// testTimeout is the longest time that a test waits for an operation on a busy machine.
+const testTimeout = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv(victimEnv) != "" {
-		if err := beVictim(); err != nil {
+		if err := victimMain(); err != nil {
 			fmt.Fprintln(os.Stderr, "victim:", err)
 			os.Exit(1)
 		}
 		os.Exit(0)
 	}
-	os.Exit(run(m))
+	os.Exit(runTests(m))
 }
 
-// scratch is a folder for what all tests share.
+// scratch is a folder that all tests share.
 var scratch string
 
-func run(m *testing.M) int {
+func runTests(m *testing.M) int {
 	flag.Parse()
 	if testing.Short() {
-		fmt.Println("left out under -short: these tests start servers and kill them")
+		fmt.Println("skipped under -short: these tests start servers and kill them")
 		return 0
 	}
 	var err error
@@ -42,14 +42,14 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// Environment variables that say how much is tested, and repeat what failed.
+// Environment variables that set the length of the tests and repeat a failure.
 const (
-	killsEnv = "KILLS" // how often the server dies in each of the tests of its death
-	seedEnv  = "SEED"  // one seed alone
+	killsEnv = "KILLS" // number of deaths of the server in each kill test
+	seedEnv  = "SEED"  // the only seed to run
 )
 
-// kills is how often the server dies where nobody says so: quick, or long with -tags slow.
-func kills(t *testing.T, quick, long int) int {
+// killCount returns the number of deaths in a test: KILLS if it is set, otherwise quick, or long with -tags slow.
+func killCount(t *testing.T, quick, long int) int {
 	t.Helper()
 	if s := os.Getenv(killsEnv); s != "" {
 		n, err := strconv.Atoi(s)
@@ -64,9 +64,8 @@ func kills(t *testing.T, quick, long int) int {
 	return quick
 }
 
-// eachSeed runs one seed after the other, each of which tells how often the server died,
-// until that was often enough.
-func eachSeed(t *testing.T, often int, run func(t *testing.T, seed uint64) int) {
+// runSeeds runs seeds one after the other until the server has died often enough. run returns the number of deaths.
+func runSeeds(t *testing.T, often int, run func(t *testing.T, seed uint64) int) {
 	t.Helper()
 	if s := os.Getenv(seedEnv); s != "" {
 		seed, err := strconv.ParseUint(s, 0, 64)
@@ -82,7 +81,7 @@ func eachSeed(t *testing.T, often int, run func(t *testing.T, seed uint64) int) 
 		ok := t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Cleanup(func() {
 				if t.Failed() {
-					t.Logf("repeat it: %s=%d go test ./test/nfs -run '^%s$' -count 1", seedEnv, seed, parent(t))
+					t.Logf("to repeat: %s=%d go test ./test/nfs -run '^%s$' -count 1", seedEnv, seed, topLevelTest(t))
 				}
 			})
 			died += run(t, seed)
@@ -94,8 +93,8 @@ func eachSeed(t *testing.T, often int, run func(t *testing.T, seed uint64) int) 
 	t.Logf("died %d times over %d disks in %v", died, seed, time.Since(began).Round(time.Second))
 }
 
-// parent is the name of the test that a seed belongs to.
-func parent(t *testing.T) string {
+// topLevelTest returns the name of the test that a seed belongs to.
+func topLevelTest(t *testing.T) string {
 	name := t.Name()
 	for i := range name {
 		if name[i] == '/' {
@@ -105,8 +104,8 @@ func parent(t *testing.T) string {
 	return name
 }
 
-// generator returns the random numbers of a seed, for one purpose.
-func generator(seed, purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, purpose)) }
+// newRand returns the random number generator of a seed for one purpose.
+func newRand(seed, purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, purpose)) }
 
 // Purposes of random numbers.
 const (

@@ -14,42 +14,42 @@ import (
 	"github.com/decamp/decamp/internal/image"
 )
 
-// sector is what a medium writes as a whole or not at all.
+// sector is the unit that a medium writes atomically.
 const sector = 4096
 
-// medium is an image on a disk with a volatile cache, and the image.Opener of it: what was
-// not synced may be there after a power cut or not, sector by sector, in any order.
+// medium is an image on a disk with a volatile cache, and its image.Opener. After a power cut, each sector
+// that was not synced may be there or not, in any order.
 type medium struct {
-	path    string // of the manifest that is on the same disk
-	created bool   // by Open, once
-	cutAt   int    // the step before which the power goes, from 1; 0 for never
+	path    string // path of the manifest, which is on the same disk
+	created bool   // set by the first Open
+	cutAt   int    // number of the step at which the power is cut, from 1; 0: never
 	rnd     *rand.Rand
 
 	mu       sync.Mutex
-	now      []byte // what reads see
-	durable  []byte // what surely survives
+	current  []byte // content that reads return
+	durable  []byte // content that survives a power cut
 	volatile []change
 	steps    int
-	left     *remains // once the power is gone
+	remains  *cutRemains // set once the power is cut
 }
 
-// change is bytes that were written, and not synced. They are never changed.
+// change is a write that was not synced. Its bytes are immutable.
 type change struct {
 	off   int64
 	bytes []byte
 }
 
-// remains is what a power cut leaves.
-type remains struct {
+// cutRemains is the content that survives a power cut.
+type cutRemains struct {
 	image    []byte
 	manifest []byte
 }
 
-// errNoPower is what everything ends with after the cut.
+// errNoPower is the error of every operation after the power cut.
 var errNoPower = errors.New("the power is gone")
 
 func newMedium(size int64, path string, rnd *rand.Rand) *medium {
-	return &medium{path: path, rnd: rnd, now: make([]byte, size), durable: make([]byte, size)}
+	return &medium{path: path, rnd: rnd, current: make([]byte, size), durable: make([]byte, size)}
 }
 
 // Open is part of image.Opener.
@@ -60,50 +60,50 @@ func (m *medium) Open(context.Context) (disk.Target, bool, error) {
 }
 
 // Read is part of image.Opener.
-func (m *medium) Read(context.Context) (disk.Source, error) { return reading{m}, nil }
+func (m *medium) Read(context.Context) (disk.Source, error) { return mediumReader{m}, nil }
 
 // ReadUnfinished is part of image.Opener.
 func (m *medium) ReadUnfinished(ctx context.Context) (disk.Source, error) { return m.Read(ctx) }
 
 var _ image.Opener = (*medium)(nil)
 
-func (m *medium) Size() int64       { return int64(len(m.now)) }
+func (m *medium) Size() int64       { return int64(len(m.current)) }
 func (m *medium) Hints() disk.Hints { return disk.Hints{} }
 func (m *medium) Close() error      { return nil }
 
-// step is a moment at which the power may go. While a picture is taken nothing else
-// happens to the medium, so that the manifest in it is one that it had with this image.
-func (m *medium) step() error {
+// nextStep counts a step, at which the power may be cut. It records the remains with mu held, so that the
+// manifest and the image in them belong together.
+func (m *medium) nextStep() error {
 	runtime.Gosched()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.steps++; m.steps == m.cutAt {
-		m.picture()
+		m.recordRemains()
 	}
-	if m.left != nil {
+	if m.remains != nil {
 		return errNoPower
 	}
 	return nil
 }
 
-// cut cuts the power now.
-func (m *medium) cut() {
+// cutPower cuts the power at once.
+func (m *medium) cutPower() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.picture()
+	m.recordRemains()
 }
 
-// picture needs mu.
-func (m *medium) picture() {
+// recordRemains sets remains. The caller holds mu.
+func (m *medium) recordRemains() {
 	b, err := os.ReadFile(m.path)
 	if err != nil {
-		panic(err) // a test of its own would say no more
+		panic(err) // the test wrote the manifest, so the read cannot fail
 	}
-	m.left = &remains{image: m.survivor(), manifest: b}
+	m.remains = &cutRemains{image: m.survivingImage(), manifest: b}
 }
 
-// survivor needs mu.
-func (m *medium) survivor() []byte {
+// survivingImage returns the durable content and a random part of the unsynced sectors. The caller holds mu.
+func (m *medium) survivingImage() []byte {
 	out := slices.Clone(m.durable)
 	for _, c := range m.volatile {
 		for off := c.off; off < c.off+int64(len(c.bytes)); {
@@ -117,39 +117,39 @@ func (m *medium) survivor() []byte {
 	return out
 }
 
-func (m *medium) put(p []byte, off int64) {
+func (m *medium) writeVolatile(p []byte, off int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := change{off, slices.Clone(p)}
-	copy(m.now[off:], p)
+	copy(m.current[off:], p)
 	m.volatile = append(m.volatile, c)
 }
 
 func (m *medium) WriteAt(_ context.Context, p []byte, off int64) error {
 	for _, half := range [][]byte{p[:len(p)/2], p[len(p)/2:]} {
-		if err := m.step(); err != nil {
+		if err := m.nextStep(); err != nil {
 			return err
 		}
-		m.put(half, off)
+		m.writeVolatile(half, off)
 		off += int64(len(half))
 	}
-	return m.step()
+	return m.nextStep()
 }
 
 func (m *medium) Zero(_ context.Context, r disk.Range) error {
-	if err := m.step(); err != nil {
+	if err := m.nextStep(); err != nil {
 		return err
 	}
-	m.put(make([]byte, r.Len), r.Off)
-	return m.step()
+	m.writeVolatile(make([]byte, r.Len), r.Off)
+	return m.nextStep()
 }
 
-// Sync makes durable what was there when it began.
+// Sync makes the changes durable that were complete when it began.
 func (m *medium) Sync(context.Context) error {
 	m.mu.Lock()
 	n := len(m.volatile)
 	m.mu.Unlock()
-	if err := m.step(); err != nil {
+	if err := m.nextStep(); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -158,28 +158,28 @@ func (m *medium) Sync(context.Context) error {
 	}
 	m.volatile = m.volatile[n:]
 	m.mu.Unlock()
-	return m.step()
+	return m.nextStep()
 }
 
 func (m *medium) Finish(ctx context.Context) error { return m.Sync(ctx) }
 
-// reading is a medium's Source.
-type reading struct{ *medium }
+// mediumReader is the Source of a medium.
+type mediumReader struct{ *medium }
 
-func (r reading) ReadAt(_ context.Context, p []byte, off int64) error {
+func (r mediumReader) ReadAt(_ context.Context, p []byte, off int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	copy(p, r.now[off:])
+	copy(p, r.current[off:])
 	return nil
 }
 
-func (r reading) Extents(_ context.Context, in disk.Range) ([]disk.Extent, error) {
+func (r mediumReader) Extents(_ context.Context, in disk.Range) ([]disk.Extent, error) {
 	return []disk.Extent{{Range: in}}, nil
 }
 
-// reboot puts what a power cut left on a medium that has power.
-func (m *medium) reboot(t *testing.T, left *remains) *medium {
+// reboot returns a medium with the content that survived a power cut.
+func (m *medium) reboot(t *testing.T, left *cutRemains) *medium {
 	t.Helper()
 	must(t, os.WriteFile(m.path, left.manifest, 0o600))
-	return &medium{path: m.path, rnd: m.rnd, created: true, now: left.image, durable: slices.Clone(left.image)}
+	return &medium{path: m.path, rnd: m.rnd, created: true, current: left.image, durable: slices.Clone(left.image)}
 }

@@ -16,84 +16,84 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// The power goes while a host writes, before, in or after any write, zero or sync of the
-// image, or between any two writes of the host. What was not synced is there or not, sector by sector; the manifest's last record
-// is torn, or followed by garbage. Server, engine, image.Job and client are the real ones,
-// in this process; that the manifest's records are durable when their calls return is
-// proven by the crash tests of package manifest.
-func TestPowerCutLeavesNoWrongByte(t *testing.T) {
-	eachSeed(t, kills(t, quickKills, longKills), func(t *testing.T, seed uint64) int {
+// The power is cut while a host writes: before, during or after a write, zero or sync of the image, or
+// between two writes of the host. Each sector that was not synced survives or not, and the last record of
+// the manifest is torn or followed by garbage. The manifest then lists only chunks that the image holds,
+// and the last run completes the disk. Server, engine, image.Job and client are the real ones, in this process.
+// The crash tests of package manifest prove that its records are durable when the calls return.
+func TestPowerCutCorruptsNoData(t *testing.T) {
+	runSeeds(t, killCount(t, quickKills, longKills), func(t *testing.T, seed uint64) int {
 		p := newProgram(seed)
-		rnd := generator(seed, forDeath)
-		c := &cutting{
+		rnd := newRand(seed, forDeath)
+		c := &powerCutTest{
 			T: t, host: newHost(p, seed), rnd: rnd,
-			orders: orders{Dir: t.TempDir(), Names: t.TempDir(), Size: p.size, Address: address(t)},
+			victimOrders: victimOrders{Dir: t.TempDir(), Names: t.TempDir(), Size: p.size, Address: testAddress(t)},
 		}
-		c.medium = newMedium(p.size, filepath.Join(c.Dir, "disk.manifest"), generator(seed, forMedium))
+		c.medium = newMedium(p.size, filepath.Join(c.Dir, "disk.manifest"), newRand(seed, forMedium))
 		t.Cleanup(c.host.abandon)
 		died := 0
 		for range 1 + rnd.IntN(4) {
 			if rnd.IntN(2) == 0 {
-				c.host.onStep(rnd.IntN(p.steps()), c.medium.cut)
+				c.host.onStep(rnd.IntN(p.stepCount()), c.medium.cutPower)
 			} else {
 				c.medium.cutAt = 1 + rnd.IntN(14*int(p.size>>20))
 			}
-			if !c.run() {
+			if !c.landUntilCut() {
 				break
 			}
 			died++
 		}
 		if !c.landed {
-			c.run()
+			c.landUntilCut()
 		}
-		c.end()
+		c.checkLanded()
 		return died
 	})
 }
 
-// cutting is one disk that lands at a server which loses its power.
-type cutting struct {
+// powerCutTest lands one disk on a server that loses its power.
+type powerCutTest struct {
 	*testing.T
-	orders
+	victimOrders
 	host   *esxi
 	medium *medium
 	rnd    *rand.Rand
 	landed bool
 }
 
-func (c *cutting) job() image.Job {
-	return image.Job{Opener: c.medium, Path: "the image", Manifest: c.medium.path, Info: info(c.Size)}
+func (c *powerCutTest) imageJob() image.Job {
+	return image.Job{Opener: c.medium, Path: "the image", Manifest: c.medium.path, Info: manifestInfo(c.Size)}
 }
 
-// run lands the disk until the power goes, and reports whether it went.
-func (c *cutting) run() bool {
+// landUntilCut lands the disk until the power is cut, and reports whether it was cut.
+func (c *powerCutTest) landUntilCut() bool {
 	c.Helper()
-	begun := len(c.host.all())
-	err := c.land(c.Context(), c.job(), &mains{at{c.host}, c.medium}, func(t disk.Target) disk.Target { return t })
+	begun := len(c.host.allCopies())
+	err := c.landDisk(c.Context(), c.imageJob(), &powerCutHost{landingHost{c.host}, c.medium}, func(t disk.Target) disk.Target { return t })
 	c.host.onStep(-1, nil)
-	left := c.medium.left
+	left := c.medium.remains
 	if left == nil {
 		must(c.T, err)
 		c.landed = true
 		return false
 	}
 	if err == nil {
-		c.Fatal("it landed without power")
+		c.Fatal("the disk landed after the power cut")
 	}
-	for _, copy := range c.host.all()[begun:] {
-		<-copy.ended // with an error or without: nobody is there to believe it
+	for _, copy := range c.host.allCopies()[begun:] {
+		<-copy.ended // the result does not matter after the power cut
 	}
-	left.manifest = c.tear(left.manifest)
+	left.manifest = c.tearManifest(left.manifest)
 	log := openBytes(c.T, left.manifest)
 	defer log.Close()
 	c.medium = c.medium.reboot(c.T, left)
-	wantListed(c.T, log, reading{c.medium})
+	wantListed(c.T, log, mediumReader{c.medium})
 	return true
 }
 
-// tear returns a manifest as it may be after a power cut at a moment when it was b: what was
-// being appended may be there in part, and after it anything.
-func (c *cutting) tear(b []byte) []byte {
+// tearManifest returns a state that a power cut may leave of the manifest b: its end may be cut off, and
+// garbage may follow.
+func (c *powerCutTest) tearManifest(b []byte) []byte {
 	c.Helper()
 	if c.rnd.IntN(2) == 0 {
 		b = c.cutTail(b)
@@ -110,9 +110,9 @@ func (c *cutting) tear(b []byte) []byte {
 	return b
 }
 
-// cutTail cuts off the end of a manifest, unless that brings back what was dropped: then
-// the record was durable, for the image was changed only after that.
-func (c *cutting) cutTail(b []byte) []byte {
+// cutTail cuts off the end of a manifest. It keeps b if the cut would restore a dropped chunk: the record of
+// a drop is durable before the image is changed.
+func (c *powerCutTest) cutTail(b []byte) []byte {
 	c.Helper()
 	const most = 100
 	shorter := b[:len(b)-c.rnd.IntN(min(most, len(b)))]
@@ -122,7 +122,7 @@ func (c *cutting) cutTail(b []byte) []byte {
 	must(c.T, os.WriteFile(path, shorter, 0o600))
 	torn, err := manifest.Open(path)
 	if err != nil {
-		return b // the header was cut, which is durable before anything else is done
+		return b // the cut removed the header, which is durable before any other record
 	}
 	defer torn.Close()
 	for n := range whole.Chunks() {
@@ -137,30 +137,29 @@ func (c *cutting) cutTail(b []byte) []byte {
 	return shorter
 }
 
-// end fails unless the disk is what the host's is, proven, and on the medium.
-func (c *cutting) end() {
+// checkLanded fails unless the disk verifies, equals the host's disk and is durable.
+func (c *powerCutTest) checkLanded() {
 	c.Helper()
-	_, err := c.job().Verify(c.Context(), manifest.VerifyOptions{NoSums: true})
+	_, err := c.imageJob().Verify(c.Context(), manifest.VerifyOptions{NoSums: true})
 	must(c.T, err)
-	wantDisk(c.T, reading{c.medium}, c.host.model())
-	if !bytes.Equal(c.medium.durable, c.medium.now) {
-		c.Error("the disk landed, and part of it would not survive a power cut")
+	wantDisk(c.T, mediumReader{c.medium}, c.host.expectedDisk())
+	if !bytes.Equal(c.medium.durable, c.medium.current) {
+		c.Error("the disk landed, but part of it would not survive a power cut")
 	}
 }
 
-// mains is a host as a machine sees it that may lose its power: then it says nothing to it
-// any more, and the host keeps what it has mounted.
-type mains struct {
-	at
+// powerCutHost is a landingHost that is unreachable after the power cut, so that its datastore stays mounted.
+type powerCutHost struct {
+	landingHost
 	medium *medium
 }
 
-func (m *mains) UnmountNAS(ctx context.Context, host inventory.MoRef, n esx.NAS) error {
+func (m *powerCutHost) UnmountNAS(ctx context.Context, host inventory.MoRef, n esx.NAS) error {
 	m.medium.mu.Lock()
-	gone := m.medium.left != nil
+	gone := m.medium.remains != nil
 	m.medium.mu.Unlock()
 	if gone {
 		return fmt.Errorf("unmount %s: %w", n.Name, errNoPower)
 	}
-	return m.at.UnmountNAS(ctx, host, n)
+	return m.landingHost.UnmountNAS(ctx, host, n)
 }

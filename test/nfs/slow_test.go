@@ -2,5 +2,5 @@
 
 package nfs
 
-// slow says that there is time for everything.
+// slow reports whether the build has the tag slow.
 const slow = true

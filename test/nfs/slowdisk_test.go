@@ -14,23 +14,23 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfsclient"
 )
 
-// crawling is a Target on a disk that takes so many bytes a second, one write at a time.
-type crawling struct {
+// slowTarget is a Target that limits the rate of writes and does one write at a time.
+type slowTarget struct {
 	disk.Target
-	rate int64
+	rate int64 // bytes per second
 
 	mu sync.Mutex
 }
 
-func (c *crawling) WriteAt(ctx context.Context, p []byte, off int64) error {
+func (c *slowTarget) WriteAt(ctx context.Context, p []byte, off int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	time.Sleep(time.Duration(int64(len(p)) * int64(time.Second) / c.rate))
 	return c.Target.WriteAt(ctx, p, off)
 }
 
-// memory is the most memory that the victim has had, in bytes.
-func (v *victim) memory() (n int64) {
+// readPeakMemory returns the peak memory of the victim in bytes.
+func (v *victim) readPeakMemory() (n int64) {
 	v.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", v.cmd.Process.Pid))
 	if err != nil {
@@ -44,19 +44,19 @@ func (v *victim) memory() (n int64) {
 	return n << 10
 }
 
-// pulse counts what a host hears of its datastore.
-type pulse struct {
-	mu   sync.Mutex
-	seen map[nfsclient.EventKind]int
-	bad  []string
-	rung chan struct{} // has room for one: something was heard
+// eventRecorder counts the events of a host's datastore.
+type eventRecorder struct {
+	mu     sync.Mutex
+	seen   map[nfsclient.EventKind]int
+	bad    []string
+	signal chan struct{} // receives a value after an event; capacity 1
 }
 
-func newPulse() *pulse {
-	return &pulse{seen: map[nfsclient.EventKind]int{}, rung: make(chan struct{}, 1)}
+func newEventRecorder() *eventRecorder {
+	return &eventRecorder{seen: map[nfsclient.EventKind]int{}, signal: make(chan struct{}, 1)}
 }
 
-func (p *pulse) hear(e nfsclient.Event) {
+func (p *eventRecorder) record(e nfsclient.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen[e.Kind]++
@@ -65,123 +65,121 @@ func (p *pulse) hear(e nfsclient.Event) {
 		p.bad = append(p.bad, fmt.Sprintf("%s: %v", e.Kind, e.Err))
 	}
 	select {
-	case p.rung <- struct{}{}:
+	case p.signal <- struct{}{}:
 	default:
 	}
 }
 
-func (p *pulse) count(k nfsclient.EventKind) int {
+func (p *eventRecorder) count(k nfsclient.EventKind) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.seen[k]
 }
 
-// wait returns when so many more of each were heard.
-func (p *pulse) wait(t *testing.T, more int, kinds ...nfsclient.EventKind) {
+// waitForMore waits until more further events of each kind have been recorded.
+func (p *eventRecorder) waitForMore(t *testing.T, more int, kinds ...nfsclient.EventKind) {
 	t.Helper()
 	var want []int
 	for _, k := range kinds {
 		want = append(want, p.count(k)+more)
 	}
-	end := time.After(patience)
+	end := time.After(testTimeout)
 	for i := 0; i < len(kinds); {
 		if p.count(kinds[i]) >= want[i] {
 			i++
 			continue
 		}
 		select {
-		case <-p.rung:
+		case <-p.signal:
 		case <-end:
-			t.Fatalf("%d times %s, want %d", p.count(kinds[i]), kinds[i], want[i])
+			t.Fatalf("got %d events %s, want %d", p.count(kinds[i]), kinds[i], want[i])
 		}
 	}
 }
 
-// regular fails if anything was late.
-func (p *pulse) regular(t *testing.T) {
+// requireNoDelay fails if a heartbeat or a lock update was late.
+func (p *eventRecorder) requireNoDelay(t *testing.T) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.bad) > 0 {
-		t.Errorf("the host was left waiting %d times: %s", len(p.bad), p.bad[0])
+		t.Errorf("%d heartbeats or lock updates were late, the first: %s", len(p.bad), p.bad[0])
 	}
-	t.Logf("heard %v", p.seen)
+	t.Logf("events: %v", p.seen)
 }
 
-// largeWrite is the most that the server takes in one write, and manyWrites of them are
-// more than the landing's memory has room for, so that spare memory of package nfs is used.
-// A host with so much in flight that both are used up has heartbeats that nobody can read;
-// ESXi has 2 MiB in flight for each disk.
+// largeWrite is the largest write that the server accepts. manyWrites of them exceed the memory of the
+// landing, so that package nfs uses its spare memory. If a host uses up both, the server cannot read its
+// heartbeats. ESXi has 2 MiB in flight for each disk.
 const (
 	largeWrite = 1 << 20
 	manyWrites = 40
 )
 
-// busy is a host with several connections and too much in flight that expects what ESXi does of its heartbeats
-// and locks, each within 5 s, and asks often.
-func busy(p *program, pulse *pulse) *esxi {
+// newBusyHost returns a host with several connections and many large writes in flight. It sends heartbeats
+// and lock updates every 20 ms and, like ESXi, expects each reply within 5 s.
+func newBusyHost(p *program, events *eventRecorder) *esxi {
 	h := newHost(p, 1)
-	h.cfg.Connections, h.cfg.WriteSize, h.cfg.OnEvent = 4, largeWrite, pulse.hear
+	h.cfg.Connections, h.cfg.WriteSize, h.cfg.OnEvent = 4, largeWrite, events.record
 	h.cfg.Times.Heartbeat, h.cfg.Times.HeartbeatTimeout = 20*time.Millisecond, 5*time.Second
 	h.cfg.Times.LockUpdate, h.cfg.Times.LockTimeout = 20*time.Millisecond, 5*time.Second
 	return h
 }
 
-// A disk that is many times slower than the host slows the host down and nothing else: no
-// heartbeat and no renewal of a lock waits for 5 s, the memory stays within its bounds, and
-// the disk lands.
-func TestSlowDiskKeepsHostAndMemory(t *testing.T) {
-	const rate, others = 48 << 20, 100 << 20 // package nfs, see docs/architecture.md
-	p, pulse := fullDisk(192, largeWrite), newPulse()
+// A disk that is much slower than the host only slows down the host's writes: no heartbeat and no
+// lock renewal takes 5 s, the memory stays within its limit, and the disk lands.
+func TestSlowDiskKeepsHeartbeatsAndMemoryLimit(t *testing.T) {
+	const rate, others = 48 << 20, 100 << 20 // memory of package nfs, see docs/architecture.md
+	p, events := fullDisk(192, largeWrite), newEventRecorder()
 	p.inFlight = manyWrites
-	o := orders{Dir: t.TempDir(), Names: t.TempDir(), Format: image.Raw, Size: p.size, Address: address(t), Rate: rate}
-	k := &killing{T: t, orders: o, host: busy(p, pulse)}
+	o := victimOrders{Dir: t.TempDir(), Names: t.TempDir(), Format: image.Raw, Size: p.size, Address: testAddress(t), Rate: rate}
+	k := &killTest{T: t, victimOrders: o, host: newBusyHost(p, events)}
 	t.Cleanup(k.host.abandon)
-	v := start(t, k.host, o)
+	v := startVictim(t, k.host, o)
 	killed, err := v.serve()
 	must(t, err)
 	k.landed = !killed
-	k.end()
-	pulse.regular(t)
-	const program = 40 << 20 // of a process that does nothing
-	if t.Logf("at most %d MiB of memory", v.most>>20); v.most > landingMemory+others+program {
-		t.Errorf("it has had %d MiB of memory, the budget is %d", v.most>>20, (landingMemory+others+program)>>20)
+	k.checkLanded()
+	events.requireNoDelay(t)
+	const program = 40 << 20 // memory of an idle process
+	if t.Logf("peak memory: %d MiB", v.peakMemory>>20); v.peakMemory > landingMemory+others+program {
+		t.Errorf("peak memory is %d MiB, want at most %d MiB", v.peakMemory>>20, (landingMemory+others+program)>>20)
 	}
 }
 
-// A disk that does not move at all for a while: the host's writes wait, its heartbeats and
-// locks do not; then the copy goes on.
-func TestStuckDiskKeepsHost(t *testing.T) {
+// While the disk blocks all writes, the host's heartbeats and lock renewals are answered. When the disk
+// works again, the copy completes.
+func TestStuckDiskKeepsHeartbeats(t *testing.T) {
 	const often = 40
-	p, pulse := fullDisk(192, largeWrite), newPulse()
+	p, events := fullDisk(192, largeWrite), newEventRecorder()
 	p.inFlight = manyWrites
-	o := orders{Dir: t.TempDir(), Names: t.TempDir(), Format: image.Raw, Size: p.size, Address: address(t)}
-	k := &killing{T: t, orders: o, host: busy(p, pulse)}
+	o := victimOrders{Dir: t.TempDir(), Names: t.TempDir(), Format: image.Raw, Size: p.size, Address: testAddress(t)}
+	k := &killTest{T: t, victimOrders: o, host: newBusyHost(p, events)}
 	t.Cleanup(k.host.abandon)
-	s := &stuck{reached: make(chan struct{}), open: make(chan struct{})}
+	s := &stuckTarget{reached: make(chan struct{}), release: make(chan struct{})}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- o.land(t.Context(), o.job(), at{k.host}, func(t disk.Target) disk.Target { s.Target = t; return s })
+		ended <- o.landDisk(t.Context(), o.imageJob(), landingHost{k.host}, func(t disk.Target) disk.Target { s.Target = t; return s })
 	}()
 	<-s.reached
-	pulse.wait(t, often, nfsclient.HeartbeatAnswered, nfsclient.LockRenewed)
-	close(s.open)
+	events.waitForMore(t, often, nfsclient.HeartbeatAnswered, nfsclient.LockRenewed)
+	close(s.release)
 	must(t, <-ended)
 	k.landed = true
-	k.end()
-	pulse.regular(t)
+	k.checkLanded()
+	events.requireNoDelay(t)
 }
 
-// stuck is a Target that does nothing until it is opened.
-type stuck struct {
+// stuckTarget is a Target whose writes block until release is closed.
+type stuckTarget struct {
 	disk.Target
 	once    sync.Once
 	reached chan struct{}
-	open    chan struct{}
+	release chan struct{}
 }
 
-func (s *stuck) WriteAt(ctx context.Context, p []byte, off int64) error {
+func (s *stuckTarget) WriteAt(ctx context.Context, p []byte, off int64) error {
 	s.once.Do(func() { close(s.reached) })
-	<-s.open
+	<-s.release
 	return s.Target.WriteAt(ctx, p, off)
 }

@@ -10,54 +10,54 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// storage is a file system of its own, for a test that fills it or takes it away.
-type storage struct {
+// testFS is a file system for a test that fills or unmounts it.
+type testFS struct {
 	*testing.T
 	dir     string
-	device  string // of one with a device
+	device  string // loop device; empty for a tmpfs
 	fstype  string
 	mounted bool
 }
 
-// needRoot skips where nothing can be mounted.
-func needRoot(t *testing.T) {
+// requireRoot skips the test unless it runs as root, because mounting needs root.
+func requireRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
 	}
 }
 
-// newTmpfs mounts one of so many bytes.
-func newTmpfs(t *testing.T, size string) *storage {
+// newTmpfs mounts a tmpfs of a size.
+func newTmpfs(t *testing.T, size string) *testFS {
 	t.Helper()
-	needRoot(t)
-	s := &storage{T: t, dir: t.TempDir(), fstype: "tmpfs"}
+	requireRoot(t)
+	s := &testFS{T: t, dir: t.TempDir(), fstype: "tmpfs"}
 	s.mount("size=" + size)
 	return s
 }
 
-// newExt4 mounts one of so many bytes on a loop device.
-func newExt4(t *testing.T, size int64) *storage {
+// newExt4 mounts an ext4 of size bytes on a loop device.
+func newExt4(t *testing.T, size int64) *testFS {
 	t.Helper()
 	return newExt4In(t, t.TempDir(), size)
 }
 
-// newExt4In has its backing in a folder, which may have less room than it says.
-func newExt4In(t *testing.T, folder string, size int64) *storage {
+// newExt4In mounts an ext4 whose backing file is in a folder, which may have less room than size.
+func newExt4In(t *testing.T, folder string, size int64) *testFS {
 	t.Helper()
-	needRoot(t)
+	requireRoot(t)
 	file := filepath.Join(folder, "backing")
 	must(t, os.WriteFile(file, nil, 0o600))
 	must(t, os.Truncate(file, size))
-	s := &storage{T: t, dir: t.TempDir(), fstype: "ext4"}
-	s.tool("mkfs.ext4", "-q", "-m", "0", file)
-	s.device = s.tool("losetup", "--find", "--show", file)
-	t.Cleanup(func() { s.tool("losetup", "--detach", s.device) })
+	s := &testFS{T: t, dir: t.TempDir(), fstype: "ext4"}
+	s.runTool("mkfs.ext4", "-q", "-m", "0", file)
+	s.device = s.runTool("losetup", "--find", "--show", file)
+	t.Cleanup(func() { s.runTool("losetup", "--detach", s.device) })
 	s.mount("")
 	return s
 }
 
-func (s *storage) tool(name string, args ...string) string {
+func (s *testFS) runTool(name string, args ...string) string {
 	s.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *storage) tool(name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-func (s *storage) mount(options string) {
+func (s *testFS) mount(options string) {
 	s.Helper()
 	device := s.device
 	if device == "" {
@@ -78,8 +78,8 @@ func (s *storage) mount(options string) {
 	}
 }
 
-// unmount takes it away, if it is there.
-func (s *storage) unmount() {
+// unmount unmounts the file system if it is mounted.
+func (s *testFS) unmount() {
 	s.Helper()
 	if !s.mounted {
 		return
@@ -87,20 +87,20 @@ func (s *storage) unmount() {
 	s.mounted = false
 	flags := 0
 	if s.device == "" {
-		flags = unix.MNT_DETACH // a loop device on it may take a moment to let go
+		flags = unix.MNT_DETACH // a loop device may still use the tmpfs for a moment
 	}
 	must(s.T, unix.Unmount(s.dir, flags))
 }
 
-// resize makes a tmpfs larger or smaller.
-func (s *storage) resize(size string) {
+// resize changes the size of a tmpfs.
+func (s *testFS) resize(size string) {
 	s.Helper()
 	must(s.T, unix.Mount("none", s.dir, s.fstype, unix.MS_REMOUNT, "size="+size))
 }
 
-// shutDown makes an ext4 fail with everything from now on, as when its power is cut: what
-// it has not written to its device by itself, the journal included, never gets there.
-func (s *storage) shutDown() error {
+// shutDown makes every operation of an ext4 fail from now on, as after a power cut: data and journal
+// records that are not on its device are lost.
+func (s *testFS) shutDown() error {
 	d, err := os.Open(s.dir)
 	if err != nil {
 		return err
@@ -113,8 +113,8 @@ func (s *storage) shutDown() error {
 	return unix.IoctlSetPointerInt(int(d.Fd()), shutdown, noLogFlush)
 }
 
-// remount makes an ext4 that was shut down work again: it replays its journal.
-func (s *storage) remount() {
+// remount mounts an ext4 again after shutDown. The kernel replays its journal.
+func (s *testFS) remount() {
 	s.Helper()
 	s.unmount()
 	must(s.T, unix.Mount(s.device, s.dir, s.fstype, 0, ""))

@@ -25,90 +25,92 @@ import (
 	"github.com/decamp/decamp/internal/transport/landing"
 )
 
-// victimEnv has a victim's orders in JSON: the test binary that finds it is a process that
-// lands one disk, as decamp migrate does, until it has or is killed.
+// victimEnv is the environment variable that holds the orders of a victim in JSON. If it is set, the test
+// binary lands one disk as decamp migrate does, until the disk has landed or the process is killed.
 const victimEnv = "NFS_VICTIM"
 
-// orders are what a victim does.
-type orders struct {
-	Dir     string // of image and manifest
-	Names   string // folder of the landing, which has no disks in it
+// victimOrders are the instructions for a victim.
+type victimOrders struct {
+	Dir     string // folder of image and manifest
+	Names   string // folder of the landing; it holds no disk content
 	Format  image.Format
 	Size    int64
 	Address string
-	Death   death
-	Rate    int64 // bytes a second that its disk takes; 0: as many as come
+	Death   killPoint
+	Rate    int64 // bytes per second that the image accepts; 0: no limit
 }
 
-// death is when the victim kills itself: at its target's operation number At, counted from
-// 1. None for 0.
-type death struct {
+// killPoint is the point at which the victim kills itself: in operation number At of its target,
+// counted from 1. The zero value is never.
+type killPoint struct {
 	At   int
-	When moment
+	When killMoment
 }
 
-// moment is when within an operation.
-type moment int
+// killMoment is a moment relative to an operation.
+type killMoment int
 
 const (
-	before moment = iota
-	halfway
-	after
-	moments
+	beforeOp killMoment = iota
+	halfwayOp
+	afterOp
+	momentCount
 )
 
-// A message goes over the victim's pipes. The victim asks, in the host's words; the host
-// answers each with nothing but Err.
+// A message is sent over the pipes of a victim. The victim sends the calls of its host; each response
+// has only Err.
 type message struct {
 	Mount  *esx.NAS `json:",omitempty"`
 	Copy   string   `json:",omitempty"` // descriptor
-	Leave  bool     `json:",omitempty"`
-	Landed bool     `json:",omitempty"` // the disk is complete; nothing is asked
+	Leave  bool     `json:",omitempty"` // unmount
+	Landed bool     `json:",omitempty"` // the disk is complete; no response follows
 	Err    string   `json:",omitempty"`
 }
 
-func beVictim() error {
-	var o orders
+func victimMain() error {
+	var o victimOrders
 	if err := json.Unmarshal([]byte(os.Getenv(victimEnv)), &o); err != nil {
 		return err
 	}
 	h := &pipedHost{in: json.NewDecoder(bufio.NewReader(os.Stdin)), out: json.NewEncoder(os.Stdout)}
-	d := &doomed{death: o.Death}
-	target := d.dooms
+	d := &killingTarget{killPoint: o.Death}
+	target := d.wrap
 	if o.Rate > 0 {
-		target = func(t disk.Target) disk.Target { return &crawling{Target: t, rate: o.Rate} }
+		target = func(t disk.Target) disk.Target { return &slowTarget{Target: t, rate: o.Rate} }
 	}
-	if err := o.land(context.Background(), o.job(), h, target); err != nil {
+	if err := o.landDisk(context.Background(), o.imageJob(), h, target); err != nil {
 		return err
 	}
 	return h.out.Encode(message{Landed: true})
 }
 
-// job is the image that the victim fills.
-func (o orders) job() image.Job {
+// imageJob returns the image job of the victim.
+func (o victimOrders) imageJob() image.Job {
 	f := image.File{Path: filepath.Join(o.Dir, "disk.img"), Format: o.Format, Size: o.Size}
-	return image.Job{Opener: f, Path: f.Path, Manifest: f.Path + ".manifest", Info: info(o.Size)}
+	return image.Job{Opener: f, Path: f.Path, Manifest: f.Path + ".manifest", Info: manifestInfo(o.Size)}
 }
 
-func info(size int64) manifest.Info { return manifest.Info{Disk: "2000", Size: size, Source: "test"} }
+func manifestInfo(size int64) manifest.Info {
+	return manifest.Info{Disk: "2000", Size: size, Source: "test"}
+}
 
-// landingMemory is the budget of a landing.
+// landingMemory is the memory budget of a landing.
 const landingMemory = 32 << 20
 
-// checkpointEvery is how many bytes are written until they are made safe: few, or nothing
-// would be by the time the server dies.
+// checkpointEvery is the number of bytes between two checkpoints. It is small so that a checkpoint is
+// complete before the server dies.
 const checkpointEvery = 512 << 10
 
-// land lands a disk as decamp migrate does. target may replace the image's.
-func (o orders) land(ctx context.Context, job image.Job, h landing.Host, target func(disk.Target) disk.Target) error {
-	t := o.transport(h)
+// landDisk lands a disk as decamp migrate does. target may wrap the target of the image.
+func (o victimOrders) landDisk(ctx context.Context, job image.Job, h landing.Host, target func(disk.Target) disk.Target) error {
+	t := o.newTransport(h)
 	_, _, err := job.Fill(ctx, func(ctx context.Context, c *image.Copying) error {
-		return o.transfer(ctx, t, transport.Job{Target: target(c.Target), Manifest: c.Log, ReadBack: job.Opener.ReadUnfinished})
+		return o.transferDisk(ctx, t, transport.Job{Target: target(c.Target), Manifest: c.Log, ReadBack: job.Opener.ReadUnfinished})
 	})
 	return errors.Join(err, t.Close())
 }
 
-func (o orders) transport(h landing.Host) *landing.Transport {
+func (o victimOrders) newTransport(h landing.Host) *landing.Transport {
 	return landing.New(h, landing.Options{
 		Dir:             filepath.Join(o.Names, "landing"),
 		Advertise:       netip.MustParseAddr(o.Address),
@@ -118,7 +120,7 @@ func (o orders) transport(h landing.Host) *landing.Transport {
 	})
 }
 
-func (o orders) transfer(ctx context.Context, t *landing.Transport, job transport.Job) error {
+func (o victimOrders) transferDisk(ctx context.Context, t *landing.Transport, job transport.Job) error {
 	job.Disk = transport.Disk{
 		VM:   &inventory.VM{Name: "web01", Host: "ha-host"},
 		Disk: &inventory.Disk{Path: inventory.Path{Datastore: "datastore1", File: "web01/web01.vmdk"}, Capacity: o.Size},
@@ -127,14 +129,14 @@ func (o orders) transfer(ctx context.Context, t *landing.Transport, job transpor
 	return err
 }
 
-// pipedHost is the host at the other end of the victim's pipes.
+// pipedHost is a landing.Host that sends each call to the test process over the pipes of the victim.
 type pipedHost struct {
 	mu  sync.Mutex
 	in  *json.Decoder
 	out *json.Encoder
 }
 
-func (h *pipedHost) ask(m message) error {
+func (h *pipedHost) callTestProcess(m message) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.out.Encode(m); err != nil {
@@ -151,15 +153,15 @@ func (h *pipedHost) ask(m message) error {
 }
 
 func (h *pipedHost) MountNAS(_ context.Context, _ inventory.MoRef, n esx.NAS) (string, bool, error) {
-	return n.Name, true, h.ask(message{Mount: &n})
+	return n.Name, true, h.callTestProcess(message{Mount: &n})
 }
 
 func (h *pipedHost) UnmountNAS(context.Context, inventory.MoRef, esx.NAS) error {
-	return h.ask(message{Leave: true})
+	return h.callTestProcess(message{Leave: true})
 }
 
 func (h *pipedHost) CopyDisk(_ context.Context, c esx.DiskCopy) error {
-	return h.ask(message{Copy: c.To.File})
+	return h.callTestProcess(message{Copy: c.To.File})
 }
 
 func (h *pipedHost) SnapshotDisk(context.Context, inventory.MoRef, int32) (inventory.Path, error) {
@@ -170,148 +172,148 @@ func (h *pipedHost) HostAddresses(context.Context, inventory.MoRef) ([]netip.Add
 	return loopback, nil
 }
 
-// doomed is a Target whose process kills itself.
-type doomed struct {
+// killingTarget is a Target that kills its process at a killPoint.
+type killingTarget struct {
 	disk.Target
-	death
+	killPoint
 
 	mu    sync.Mutex
 	count int
 }
 
-func (d *doomed) dooms(t disk.Target) disk.Target {
+func (d *killingTarget) wrap(t disk.Target) disk.Target {
 	d.Target = t
 	return d
 }
 
-// now returns the moment of the operation that begins at which to die; moments for none.
-func (d *doomed) now() moment {
+// nextMoment counts an operation and returns the moment at which it kills the process, or momentCount for none.
+func (d *killingTarget) nextMoment() killMoment {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.count++
 	if d.count != d.At {
-		return moments
+		return momentCount
 	}
 	return d.When
 }
 
-func die() {
-	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // nothing is left to see its error
+func killSelf() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // the process ends here
 }
 
-func (d *doomed) WriteAt(ctx context.Context, p []byte, off int64) error {
-	when := d.now()
-	if when == halfway {
+func (d *killingTarget) WriteAt(ctx context.Context, p []byte, off int64) error {
+	when := d.nextMoment()
+	if when == halfwayOp {
 		half := len(p) / 2 / disk.SectorSize * disk.SectorSize
 		if err := d.Target.WriteAt(ctx, p[:half], off); err != nil {
 			return err
 		}
 	}
-	return d.around(when, func() error { return d.Target.WriteAt(ctx, p, off) })
+	return d.runWithKill(when, func() error { return d.Target.WriteAt(ctx, p, off) })
 }
 
-func (d *doomed) Zero(ctx context.Context, r disk.Range) error {
-	return d.around(d.now(), func() error { return d.Target.Zero(ctx, r) })
+func (d *killingTarget) Zero(ctx context.Context, r disk.Range) error {
+	return d.runWithKill(d.nextMoment(), func() error { return d.Target.Zero(ctx, r) })
 }
 
-func (d *doomed) Sync(ctx context.Context) error {
-	return d.around(d.now(), func() error { return d.Target.Sync(ctx) })
+func (d *killingTarget) Sync(ctx context.Context) error {
+	return d.runWithKill(d.nextMoment(), func() error { return d.Target.Sync(ctx) })
 }
 
-func (d *doomed) around(when moment, do func() error) error {
-	if when == before || when == halfway {
-		die()
+func (d *killingTarget) runWithKill(when killMoment, do func() error) error {
+	if when == beforeOp || when == halfwayOp {
+		killSelf()
 	}
 	err := do()
-	if when == after {
-		die()
+	if when == afterOp {
+		killSelf()
 	}
 	return err
 }
 
-// victim is a process that lands a disk for a host of this one.
+// victim is a process that lands a disk. Its host is in the test process.
 type victim struct {
 	*testing.T
-	host *esxi
-	cmd  *exec.Cmd
-	most int64 // bytes of memory it has had, when it left its host
-	in   *json.Encoder
-	out  chan message // what it says; closed when it has ended
-	errs *os.File
+	host       *esxi
+	cmd        *exec.Cmd
+	peakMemory int64 // peak memory in bytes, read at the unmount
+	in         *json.Encoder
+	messages   chan message // messages from the process; closed when it has ended
+	stderr     *os.File
 }
 
-// start starts a victim.
-func start(t *testing.T, h *esxi, o orders) *victim {
+// startVictim starts a victim.
+func startVictim(t *testing.T, h *esxi, o victimOrders) *victim {
 	t.Helper()
 	text, err := json.Marshal(o)
 	must(t, err)
 	v := &victim{T: t, host: h, cmd: exec.Command(os.Args[0])}
 	v.cmd.Env = append(os.Environ(), victimEnv+"="+string(text))
-	v.errs, err = os.CreateTemp(t.TempDir(), "stderr")
+	v.stderr, err = os.CreateTemp(t.TempDir(), "stderr")
 	must(t, err)
-	v.cmd.Stderr = v.errs
+	v.cmd.Stderr = v.stderr
 	in, err := v.cmd.StdinPipe()
 	must(t, err)
 	out, err := v.cmd.StdoutPipe()
 	must(t, err)
-	v.in, v.out = json.NewEncoder(in), make(chan message)
+	v.in, v.messages = json.NewEncoder(in), make(chan message)
 	must(t, v.cmd.Start())
-	go v.listen(json.NewDecoder(out))
+	go v.readMessages(json.NewDecoder(out))
 	return v
 }
 
-// listen ends with the victim, or with its first word that makes no sense.
-func (v *victim) listen(out *json.Decoder) {
-	defer close(v.out)
+// readMessages forwards messages until the victim ends or a message cannot be decoded.
+func (v *victim) readMessages(out *json.Decoder) {
+	defer close(v.messages)
 	for {
 		var m message
 		if out.Decode(&m) != nil {
-			return // the exit status says why
+			return // the exit status has the reason
 		}
-		v.out <- m
+		v.messages <- m
 	}
 }
 
-// kill kills it as kill -9 does.
-func (v *victim) kill() { _ = v.cmd.Process.Kill() } // it may have ended
+// kill kills the process as kill -9 does.
+func (v *victim) kill() { _ = v.cmd.Process.Kill() } // fails if the process has ended
 
-// serve answers the victim's calls of its host until it ends. It returns whether it was
-// killed, and otherwise nil if the disk landed.
+// serve handles the victim's calls of its host until the victim ends. It reports whether the victim was
+// killed. If it was not, a nil error means that the disk landed.
 func (v *victim) serve() (killed bool, err error) {
 	landed := false
-	for m := range v.out {
+	for m := range v.messages {
 		if m.Landed {
 			landed = true
 			continue
 		}
-		_ = v.in.Encode(v.answer(m)) // it may be dead
+		_ = v.in.Encode(v.handleCall(m)) // fails if the process is dead
 	}
 	err = v.cmd.Wait()
-	told, readErr := os.ReadFile(v.errs.Name())
-	must(v.T, errors.Join(readErr, v.errs.Close()))
+	output, readErr := os.ReadFile(v.stderr.Name())
+	must(v.T, errors.Join(readErr, v.stderr.Close()))
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signaled():
 		return true, nil
 	case err != nil:
-		return false, fmt.Errorf("%w: %s", err, told)
+		return false, fmt.Errorf("%w: %s", err, output)
 	case !landed:
 		return false, io.ErrUnexpectedEOF
 	}
 	return false, nil
 }
 
-func (v *victim) answer(m message) (answer message) {
+func (v *victim) handleCall(m message) (answer message) {
 	var err error
 	ctx := context.Background()
 	switch {
 	case m.Mount != nil:
 		err = v.host.mount(ctx, m.Mount.Server, m.Mount.Path)
 	case m.Leave:
-		v.most = v.memory()
+		v.peakMemory = v.readPeakMemory()
 		err = v.host.unmount(ctx)
 	case m.Copy != "":
-		err = v.follow(v.host.begin(m.Copy))
+		err = v.awaitCopy(v.host.startCopy(m.Copy))
 	}
 	if err != nil {
 		answer.Err = err.Error()
@@ -319,14 +321,14 @@ func (v *victim) answer(m message) (answer message) {
 	return answer
 }
 
-// follow waits for a copy, or for the victim's death: then the copy goes on by itself. A
-// victim says nothing while it waits.
-func (v *victim) follow(c *copying) error {
+// awaitCopy waits until the copy ends or the victim dies. If the victim dies, the copy continues. A waiting
+// victim sends no message, so a receive from messages means that it has ended.
+func (v *victim) awaitCopy(c *runningCopy) error {
 	select {
 	case <-c.ended:
 		return c.err
-	case <-v.out:
-		return errors.New("nobody waits for the copy any more")
+	case <-v.messages:
+		return errors.New("the victim died during the copy")
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package openapi fuzzes the server's API from its own document.
+// Package openapi fuzzes the API of the server according to its OpenAPI document.
 package openapi
 
 import (
@@ -16,24 +16,24 @@ import (
 	"github.com/decamp/decamp/internal/server/servertest"
 )
 
-// program is what scripts/setup.sh installs, at the version that it says.
-const program = "../../build/schemathesis/bin/schemathesis"
+// schemathesis is the path of the program that scripts/setup.sh installs.
+const schemathesis = "../../build/schemathesis/bin/schemathesis"
 
-func requires(t *testing.T) {
+func requireSchemathesis(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("fuzzes for seconds")
 	}
-	if _, err := exec.LookPath(program); err != nil {
+	if _, err := exec.LookPath(schemathesis); err != nil {
 		t.Skip("no schemathesis: run scripts/setup.sh test")
 	}
 }
 
-// Requests that are as the document says, and requests that are not, are answered as it says:
-// never with a fault of the server, never with a status or a body that it does not name.
-func TestTheAPIIsAsItsDocumentSays(t *testing.T) {
-	requires(t)
-	var minutes atomic.Int64 // the clock of the throttle, which is not what this test is about
+// The answers to valid and invalid requests match the OpenAPI document. The server never returns a 5xx status, or a status
+// or body that the document does not define.
+func TestAPIMatchesOpenAPIDocument(t *testing.T) {
+	requireSchemathesis(t)
+	var minutes atomic.Int64 // clock of the throttle, one minute later at each call, so that it refuses no request
 	f := servertest.Start(t, func(c *server.Config) {
 		c.Now = func() time.Time { return time.Unix(60*minutes.Add(1), 0) }
 	})
@@ -50,21 +50,20 @@ func TestTheAPIIsAsItsDocumentSays(t *testing.T) {
 	if err := f.Report(ctx, claims, 30); err != nil {
 		t.Fatal(err)
 	}
-	text := fuzz(t, f)
+	text := runSchemathesis(t, f)
 	if n := regexp.MustCompile(`(\d+) generated`).FindStringSubmatch(text); n == nil || len(n[1]) < 3 {
-		t.Errorf("fewer than a hundred requests:\n%s", text)
+		t.Errorf("fewer than 100 generated requests:\n%s", text)
 	}
 }
 
-// fuzz has schemathesis ask the server, and returns what it says. Event streams do not end, so
-// they are left out; requests and their number are the same in each run. That what the document
-// allows is taken is not asked: of a plan's text it only says that it is one, and Go takes no
-// 3.0 for a whole number.
-func fuzz(t *testing.T, f *servertest.Fleet) string {
+// runSchemathesis runs schemathesis against the server and returns its output. Each run sends the same requests. It
+// excludes event streams, because they do not end. It does not check that the server accepts all valid data: the document
+// does not define the syntax of a plan, and Go does not accept 3.0 as an integer.
+func runSchemathesis(t *testing.T, f *servertest.Fleet) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	path, err := filepath.Abs(program)
+	path, err := filepath.Abs(schemathesis)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +71,7 @@ func fuzz(t *testing.T, f *servertest.Fleet) string {
 		"--header", "Authorization: Bearer "+f.Tokens[server.Admin], "--exclude-operation-id", "followEvents",
 		"--phases", "examples,coverage,fuzzing", "--checks", "all", "--exclude-checks", "positive_data_acceptance", "--max-examples", "5", "--seed", "1", "--no-shrink", "--no-color",
 		"--suppress-health-check", "all", "--request-timeout", "60", "--warnings", "off")
-	cmd.Dir = t.TempDir() // it leaves a folder of examples there
+	cmd.Dir = t.TempDir() // schemathesis creates a folder of examples there
 	cmd.Env = append(os.Environ(), "PYTHONWARNINGS=ignore", "COLUMNS=200")
 	out, err := cmd.CombinedOutput()
 	text := strings.ReplaceAll(string(out), f.Tokens[server.Admin], "***")

@@ -19,7 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/trace"
 )
 
-// startReceiver starts the collector's receiver of OTLP over HTTP, and returns its address and what it receives.
+// startReceiver starts the collector's receiver for OTLP over HTTP. It returns its URL and the received traces.
 func startReceiver(t *testing.T) (endpoint string, received *consumertest.TracesSink) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -26,8 +26,8 @@ import (
 
 const root = "../.."
 
-// values are variants of the chart, each as a values file.
-var values = map[string]string{
+// chartVariants are values files for variants of the chart.
+var chartVariants = map[string]string{
 	"defaults": ``,
 	"full": `
 database: {url: "postgres://decamp@db.example.com/decamp?connect_timeout=5", caSecret: db-ca}
@@ -52,17 +52,17 @@ networkPolicy: {enabled: false}
 `,
 }
 
-// objects renders a variant, and decodes it as an API server does with fieldValidation=Strict.
-func objects(t *testing.T, text string) (all []runtime.Object) {
+// renderObjects renders a variant and decodes it as an API server does with fieldValidation=Strict.
+func renderObjects(t *testing.T, text string) (all []runtime.Object) {
 	t.Helper()
 	var v map[string]any
 	must(t, yamlvalues.Unmarshal([]byte(text), &v))
 	rendered, err := Render(filepath.Join(root, ChartFolder), v)
 	must(t, err)
-	return decode(t, rendered)
+	return decodeObjects(t, rendered)
 }
 
-func decode(t *testing.T, text []byte) (all []runtime.Object) {
+func decodeObjects(t *testing.T, text []byte) (all []runtime.Object) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, networkingv1.AddToScheme, policyv1.AddToScheme, autoscalingv2.AddToScheme} {
@@ -84,8 +84,8 @@ func decode(t *testing.T, text []byte) (all []runtime.Object) {
 	}
 }
 
-// pods are the templates of a variant, by component.
-func pods(all []runtime.Object) map[string]corev1.PodTemplateSpec {
+// podTemplates returns the pod templates of a variant, by component.
+func podTemplates(all []runtime.Object) map[string]corev1.PodTemplateSpec {
 	found := map[string]corev1.PodTemplateSpec{}
 	for _, o := range all {
 		switch o := o.(type) {
@@ -98,9 +98,9 @@ func pods(all []runtime.Object) map[string]corev1.PodTemplateSpec {
 	return found
 }
 
-func each(t *testing.T, f func(*testing.T, string, []runtime.Object)) {
-	for name, text := range values {
-		t.Run(name, func(t *testing.T) { f(t, name, objects(t, text)) })
+func testVariants(t *testing.T, f func(*testing.T, string, []runtime.Object)) {
+	for name, text := range chartVariants {
+		t.Run(name, func(t *testing.T) { f(t, name, renderObjects(t, text)) })
 	}
 }
 
@@ -109,8 +109,8 @@ func TestPodsAreRestricted(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks())
 	must(t, err)
 	restricted := api.LevelVersion{Level: api.LevelRestricted, Version: api.LatestVersion()}
-	each(t, func(t *testing.T, _ string, all []runtime.Object) {
-		found := pods(all)
+	testVariants(t, func(t *testing.T, _ string, all []runtime.Object) {
+		found := podTemplates(all)
 		if len(found) != 2 {
 			t.Fatalf("templates of %d components", len(found))
 		}
@@ -120,18 +120,18 @@ func TestPodsAreRestricted(t *testing.T) {
 			}
 			p.Spec.HostNetwork = true
 			if policy.AggregateCheckResults(evaluator.EvaluatePod(restricted, &p.ObjectMeta, &p.Spec)).Allowed {
-				t.Errorf("%s: the evaluator permits everything", component)
+				t.Errorf("%s: the evaluator allows HostNetwork", component)
 			}
 			if *p.Spec.AutomountServiceAccountToken || !*p.Spec.Containers[0].SecurityContext.ReadOnlyRootFilesystem {
-				t.Errorf("%s: it has a token of the API, or can write to its root", component)
+				t.Errorf("%s has a token of the API or a writable root file system", component)
 			}
 		}
 	})
 }
 
-// Network policies admit the ports of the containers and no others; a policy exists for each pod.
+// Each pod has a network policy, which admits exactly the ports of its container.
 func TestPoliciesAdmitThePorts(t *testing.T) {
-	each(t, func(t *testing.T, variant string, all []runtime.Object) {
+	testVariants(t, func(t *testing.T, variant string, all []runtime.Object) {
 		admitted := map[string][]int32{}
 		for _, o := range all {
 			p, ok := o.(*networkingv1.NetworkPolicy)
@@ -142,7 +142,7 @@ func TestPoliciesAdmitThePorts(t *testing.T) {
 			admitted[component] = []int32{}
 			for _, rule := range p.Spec.Ingress {
 				if len(rule.From) == 0 {
-					t.Errorf("%s: everyone may connect", component)
+					t.Errorf("%s: the policy admits all sources", component)
 				}
 				for _, port := range rule.Ports {
 					admitted[component] = append(admitted[component], port.Port.IntVal)
@@ -158,13 +158,13 @@ func TestPoliciesAdmitThePorts(t *testing.T) {
 			}
 			return
 		}
-		for component, p := range pods(all) {
+		for component, p := range podTemplates(all) {
 			listened := []int32{}
 			for _, port := range p.Spec.Containers[0].Ports {
 				listened = append(listened, port.ContainerPort)
 			}
 			if got, ok := admitted[component]; !ok || !slices.Equal(got, listened) {
-				t.Errorf("%s listens on %v, and its policy admits %v", component, listened, got)
+				t.Errorf("%s listens on %v, but its policy admits %v", component, listened, got)
 			}
 			if component == "worker" && (len(listened) > 0) != (variant == "landing") {
 				t.Errorf("a worker listens on %v", listened)
@@ -173,20 +173,20 @@ func TestPoliciesAdmitThePorts(t *testing.T) {
 	})
 }
 
-// Selectors, volumes and probes refer to what exists, and a budget and a grace period protect each component.
-func TestObjectsBelongTogether(t *testing.T) {
-	each(t, func(t *testing.T, _ string, all []runtime.Object) {
-		found, budgets := pods(all), 0
+// Selectors, volumes and probes refer to existing objects. Each component has a disruption budget and a grace period.
+func TestReferencesBetweenObjects(t *testing.T) {
+	testVariants(t, func(t *testing.T, _ string, all []runtime.Object) {
+		found, budgets := podTemplates(all), 0
 		claims := map[string]bool{}
 		for _, o := range all {
 			switch o := o.(type) {
 			case *policyv1.PodDisruptionBudget:
 				budgets++
-				if p, ok := found[o.Spec.Selector.MatchLabels["app.kubernetes.io/component"]]; !ok || !contains(p.Labels, o.Spec.Selector.MatchLabels) {
+				if p, ok := found[o.Spec.Selector.MatchLabels["app.kubernetes.io/component"]]; !ok || !hasLabels(p.Labels, o.Spec.Selector.MatchLabels) {
 					t.Errorf("budget %s selects no pod", o.Name)
 				}
 			case *corev1.Service:
-				if p, ok := found[o.Spec.Selector["app.kubernetes.io/component"]]; !ok || !contains(p.Labels, o.Spec.Selector) {
+				if p, ok := found[o.Spec.Selector["app.kubernetes.io/component"]]; !ok || !hasLabels(p.Labels, o.Spec.Selector) {
 					t.Errorf("service %s selects no pod", o.Name)
 				}
 			case *appsv1.StatefulSet:
@@ -219,8 +219,8 @@ func TestObjectsBelongTogether(t *testing.T) {
 	})
 }
 
-// contains reports whether labels have all of the wanted ones.
-func contains(labels, wanted map[string]string) bool {
+// hasLabels reports whether labels contain all wanted labels.
+func hasLabels(labels, wanted map[string]string) bool {
 	for k, v := range wanted {
 		if labels[k] != v {
 			return false
@@ -229,28 +229,28 @@ func contains(labels, wanted map[string]string) bool {
 	return true
 }
 
-// No password is in an argument, and the URL of the database is complete.
+// The arguments contain the complete URL of the database. No environment variable contains the password.
 func TestDatabaseURL(t *testing.T) {
 	for variant, want := range map[string]string{
 		"defaults":      "postgres://decamp@postgresql/decamp",
 		"full":          "postgres://decamp@db.example.com/decamp?connect_timeout=5&sslrootcert=/run/postgresql-ca/ca.crt",
 		"cloudNativePG": "postgres://$(DATABASE_USER)@$(DATABASE_HOST):$(DATABASE_PORT)/$(DATABASE_NAME)?sslrootcert=/run/postgresql-ca/ca.crt",
 	} {
-		for component, p := range pods(objects(t, values[variant])) {
+		for component, p := range podTemplates(renderObjects(t, chartVariants[variant])) {
 			c := p.Spec.Containers[0]
 			if !slices.Contains(c.Args, "--db="+want) && !slices.Contains(c.Args, "--join="+want) {
 				t.Errorf("%s, %s: %v", variant, component, c.Args)
 			}
 			for _, e := range c.Env {
 				if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && e.ValueFrom.SecretKeyRef.Key == "password" {
-					t.Errorf("%s, %s: %s has the password", variant, component, e.Name)
+					t.Errorf("%s, %s: the variable %s contains the password", variant, component, e.Name)
 				}
 			}
 		}
 	}
 }
 
-// Values that cannot work are refused with a reason.
+// The chart rejects invalid values with a reason.
 func TestBadValuesAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"workers: {autoscaling: {enabled: true}}":               "requires workers.images.existingClaim",
@@ -269,7 +269,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 	}
 }
 
-// The committed manifests are those of the chart.
+// The committed manifests match the chart.
 func TestManifestsAreCurrent(t *testing.T) {
 	file := filepath.Join(root, ManifestFile)
 	want, err := Manifest(filepath.Join(root, ChartFolder))
@@ -279,7 +279,7 @@ func TestManifestsAreCurrent(t *testing.T) {
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s is not current: go run -C test/packaging ./render", ManifestFile)
 	}
-	if n := len(decode(t, got)); n < 6 {
+	if n := len(decodeObjects(t, got)); n < 6 {
 		t.Errorf("%d objects", n)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// actionlint finds nothing in the workflows, and finds a wrong one.
+// actionlint accepts the workflows and rejects an invalid one.
 func TestWorkflowsAreValid(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
 	must(t, err)
@@ -31,12 +31,12 @@ func TestWorkflowsAreValid(t *testing.T) {
 	problems, err := linter.Lint("bad.yml", []byte("on: push\njobs: {a: {runs-on: ubuntu-latest, steps: [{runs: true}]}}\n"), nil)
 	must(t, err)
 	if len(problems) == 0 {
-		t.Error("actionlint accepts everything")
+		t.Error("actionlint accepts an invalid workflow")
 	}
 }
 
-// The definitions call the same commands on GitHub and on GitLab, and these exist.
-func TestCICallsWhatExists(t *testing.T) {
+// The CI definitions of GitHub and GitLab call the same commands.
+func TestCICallsExistingCommands(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(root, ".ci/run")); err != nil {
 		t.Error(err)
 	}
@@ -49,13 +49,13 @@ func TestCICallsWhatExists(t *testing.T) {
 		}
 		for _, command := range []string{"bash .ci/run", "make release", "make test-slow"} {
 			if !strings.Contains(all.String(), command) {
-				t.Errorf("%v do not call %s", files, command)
+				t.Errorf("%v: no call of %s", files, command)
 			}
 		}
 	}
 }
 
-// The definition for GitLab conforms to GitLab's JSON schema. One with a mistake does not.
+// The GitLab CI definition is valid for GitLab's JSON schema. A definition with a mistake is not.
 func TestGitLabCIConformsToItsSchema(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, ".gitlab-ci.yml"))
 	must(t, err)
@@ -73,7 +73,7 @@ func TestGitLabCIConformsToItsSchema(t *testing.T) {
 	}
 }
 
-// The forms of issues are YAML with the expected keys. GitHub's own check needs a server.
+// The issue forms are YAML with the expected keys. The complete check of GitHub needs its server.
 func TestIssueFormsParse(t *testing.T) {
 	forms, err := filepath.Glob(filepath.Join(root, ".github/ISSUE_TEMPLATE/*.yml"))
 	must(t, err)

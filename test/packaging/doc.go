@@ -1,7 +1,7 @@
 // Package packaging validates the Helm chart, the manifests that are rendered from it, and the definitions of CI,
 // with the code of Helm, of Kubernetes and of actionlint.
 //
-// The command render writes the manifests anew:
+// The command render rewrites the manifests:
 //
 //	go run -C test/packaging ./render
 //

@@ -17,8 +17,8 @@ import (
 	"github.com/decamp/decamp/test/repository"
 )
 
-// BuiltEnv is the environment variable with the path of a decamp that is built already: a test that starts its
-// own binary again sets it.
+// BuiltEnv is the environment variable with the path of a decamp that is already built. A test that starts its test
+// binary again sets it.
 const BuiltEnv = "DECAMP_TEST_BUILT"
 
 // Main builds decamp in a temporary folder, sets binary to its path, runs the tests and returns their
@@ -26,13 +26,13 @@ const BuiltEnv = "DECAMP_TEST_BUILT"
 func Main(m *testing.M, binary *string) int {
 	flag.Parse()
 	if testing.Short() {
-		fmt.Println("left out under -short: these tests start decamp")
+		fmt.Println("skipped with -short: these tests start decamp")
 		return 0
 	}
 	// Under nohup, as in some CI systems, SIGHUP is ignored, also by child processes. After Notify,
 	// children get the signal's default action.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	if signal.Ignored(syscall.SIGINT) { // as in the background of a shell without job control; else it ends the tests
+	if signal.Ignored(syscall.SIGINT) { // in the background of a shell without job control; otherwise SIGINT must end the tests
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
 	}
 	if built := os.Getenv(BuiltEnv); built != "" {
@@ -85,7 +85,7 @@ func build(binary, name string, flags ...string) error {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build decamp: %w: %s", err, out)
 	}
-	// Not this process: another goroutine that starts a program now would pass the file, open for writing, to it.
+	// cp, because a program that another goroutine starts could inherit the file of this process, open for writing.
 	if out, err := exec.Command("cp", built, binary).CombinedOutput(); err != nil {
 		return fmt.Errorf("copy decamp: %w: %s", err, out)
 	}

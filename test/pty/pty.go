@@ -1,5 +1,4 @@
-// Package pty acts as the user of a terminal: tests type, and read the output. It is for tests only;
-// each failure ends the test.
+// Package pty acts as the user of a terminal in tests: it types keys and reads output. A failure ends the test.
 package pty
 
 import (

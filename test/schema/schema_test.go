@@ -1,4 +1,4 @@
-// Package schema compares the published schemas in docs/schema with the code that they are made from.
+// Package schema compares the published schemas in docs/schema with the code that generates them.
 package schema
 
 import (
@@ -21,15 +21,15 @@ import (
 
 var update = flag.Bool("update", false, "write the files in docs/schema")
 
-// site is the beginning of the identifiers; docs/schema has the files at the rest of the path.
-const site = "https://decamp.dev/"
+// siteURL is the beginning of the identifiers of the schemas.
+const siteURL = "https://decamp.dev/"
 
-// isPublished compares the file of an identifier with the text, or writes it.
-func isPublished(t *testing.T, id string, text []byte) {
+// checkPublished compares the published file of an identifier with text. With -update it writes the file.
+func checkPublished(t *testing.T, id string, text []byte) {
 	t.Helper()
-	path, ok := strings.CutPrefix(id, site+"schema/")
+	path, ok := strings.CutPrefix(id, siteURL+"schema/")
 	if !ok {
-		t.Fatalf("the identifier %s is not below %sschema/", id, site)
+		t.Fatalf("the identifier %s is not below %sschema/", id, siteURL)
 	}
 	file := filepath.Join("../../docs/schema", path)
 	if *update {
@@ -46,12 +46,12 @@ func isPublished(t *testing.T, id string, text []byte) {
 	}
 }
 
-func TestThePlanSchemaIsPublished(t *testing.T) {
+func TestPlanSchemaIsCurrent(t *testing.T) {
 	text, err := planfile.Schema()
 	if err != nil {
 		t.Fatal(err)
 	}
-	isPublished(t, planfile.SchemaID, text)
+	checkPublished(t, planfile.SchemaID, text)
 	var doc struct {
 		ID string `json:"$id"`
 	}
@@ -60,8 +60,8 @@ func TestThePlanSchemaIsPublished(t *testing.T) {
 	}
 }
 
-// The published document is the one that servers send, with the version of the API in place of decamp's release.
-func TestTheOpenAPIDocumentIsPublished(t *testing.T) {
+// The published document matches the one that servers send, but has the version of the API instead of the release.
+func TestOpenAPIDocumentIsCurrent(t *testing.T) {
 	f := servertest.Start(t, func(c *server.Config) { c.Version = "1" })
 	resp, err := f.Client().Get(f.URL + "/openapi.json")
 	if err != nil {
@@ -77,14 +77,14 @@ func TestTheOpenAPIDocumentIsPublished(t *testing.T) {
 		t.Fatal(err)
 	}
 	text.WriteByte('\n')
-	isPublished(t, server.DocumentID, text.Bytes())
+	checkPublished(t, server.DocumentID, text.Bytes())
 	if n := componentSchemas(t, text.Bytes()); n < 20 {
 		t.Errorf("the document has %d schemas", n)
 	}
 }
 
-// componentSchemas compiles the schemas of the document, which compares them with the metaschema of 2020-12, and returns
-// their number. It also checks that the document names its identifier and no server.
+// componentSchemas compiles the schemas of the document, which validates them against the metaschema of 2020-12. It
+// returns their number. It also checks that the document has its identifier and no servers.
 func componentSchemas(t *testing.T, text []byte) int {
 	t.Helper()
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))

@@ -1,4 +1,5 @@
-// Package services tests the units for systemd with its own tools, and starts decamp as a unit starts it.
+// Package services tests the systemd units with the tools of systemd, and starts decamp with the command lines of the
+// units.
 package services
 
 import (
@@ -23,21 +24,21 @@ import (
 	"github.com/decamp/decamp/test/program"
 )
 
-// binary is the decamp that TestMain built.
+// binary is the path of the decamp that TestMain built.
 var binary string
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m, &binary)) }
 
-// units is the folder of the units.
-const units = "../../packaging/systemd"
+// unitsFolder is the folder of the units.
+const unitsFolder = "../../packaging/systemd"
 
-// patience is how long a test waits for another process.
-const patience = 2 * time.Minute
+// waitLimit is the maximum time that a test waits for another process.
+const waitLimit = 2 * time.Minute
 
 // maxExposure are the highest permitted results of systemd-analyze security.
 var maxExposure = map[string]float64{"decamp-server.service": 2.0, "decamp-worker.service": 2.0}
 
-// systemd finds nothing wrong in the units, in a root that has the program.
+// systemd-analyze verify finds no errors in the units.
 func TestUnitsAreValid(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "usr/lib/systemd/system")
@@ -46,7 +47,7 @@ func TestUnitsAreValid(t *testing.T) {
 	executable.Write(t, filepath.Join(root, "usr/bin/decamp"), "#!/bin/true\n")
 	var names []string
 	for _, pattern := range []string{"*.service", "*.socket", "*.target"} {
-		found, err := filepath.Glob(filepath.Join(units, pattern))
+		found, err := filepath.Glob(filepath.Join(unitsFolder, pattern))
 		must(t, err)
 		for _, path := range found {
 			text, err := os.ReadFile(path)
@@ -79,7 +80,7 @@ func TestUnitsAreValid(t *testing.T) {
 // The exposure of each service is below its limit.
 func TestServicesAreHardened(t *testing.T) {
 	for unit, limit := range maxExposure {
-		out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=true", "--no-pager", filepath.Join(units, unit)).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=true", "--no-pager", filepath.Join(unitsFolder, unit)).CombinedOutput()
 		must(t, err)
 		found := regexp.MustCompile(`Overall exposure level for \S+: ([0-9.]+)`).FindSubmatch(out)
 		if found == nil {
@@ -99,7 +100,7 @@ func TestUserAndFoldersAreCreated(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(root, "etc"), 0o755))
 	run := func(tool string, args ...string) {
 		t.Helper()
-		path, err := filepath.Abs(filepath.Join(units, strings.Replace(tool, "systemd-", "decamp.", 1)+".conf"))
+		path, err := filepath.Abs(filepath.Join(unitsFolder, strings.Replace(tool, "systemd-", "decamp.", 1)+".conf"))
 		must(t, err)
 		if out, err := exec.CommandContext(t.Context(), tool, append(args, "--root="+root, path)...).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", tool, err, out)
@@ -126,10 +127,10 @@ func TestUserAndFoldersAreCreated(t *testing.T) {
 	}
 }
 
-// directives returns the values of a key in a unit.
-func directives(t *testing.T, unit, key string) (values []string) {
+// unitValues returns the values of a key in a unit.
+func unitValues(t *testing.T, unit, key string) (values []string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(units, unit))
+	text, err := os.ReadFile(filepath.Join(unitsFolder, unit))
 	must(t, err)
 	for line := range strings.Lines(string(text)) {
 		if value, ok := strings.CutPrefix(line, key+"="); ok {
@@ -139,7 +140,7 @@ func directives(t *testing.T, unit, key string) (values []string) {
 	return values
 }
 
-// A service is a decamp that a test starts as systemd starts a unit.
+// A service is a decamp process that a test starts like systemd.
 type service struct {
 	*exec.Cmd
 	t      *testing.T
@@ -156,7 +157,7 @@ func startUnit(t *testing.T, unit string, credentials map[string]string, socket 
 	s := &service{t: t, state: filepath.Join(dir, "state")}
 	must(t, os.MkdirAll(filepath.Join(dir, "credentials"), 0o700))
 	must(t, os.MkdirAll(filepath.Join(s.state, "decamp", "worker"), 0o700))
-	for _, name := range directives(t, unit, "LoadCredential") {
+	for _, name := range unitValues(t, unit, "LoadCredential") {
 		name, _, _ = strings.Cut(name, ":")
 		if text, given := credentials[name]; given {
 			must(t, os.WriteFile(filepath.Join(dir, "credentials", name), []byte(text), 0o400))
@@ -170,15 +171,15 @@ func startUnit(t *testing.T, unit string, credentials map[string]string, socket 
 	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	s.notify = conn
-	line := directives(t, unit, "ExecStart")[0]
+	line := unitValues(t, unit, "ExecStart")[0]
 	line = strings.NewReplacer("/usr/bin/decamp", "exec "+binary, "%S", s.state, "--log-format journal", "--log-format json").Replace(line)
 	if socket != nil {
 		line = "LISTEN_PID=$$ LISTEN_FDS=1 " + line
 	}
 	s.Cmd = exec.Command("/bin/sh", "-c", line)
 	s.Env = append([]string{"PATH=" + os.Getenv("PATH"), "NOTIFY_SOCKET=" + filepath.Join(dir, "notify"), "CREDENTIALS_DIRECTORY=" + filepath.Join(dir, "credentials"), "HOME=" + dir}, env...)
-	if seconds := directives(t, unit, "WatchdogSec"); len(seconds) > 0 {
-		s.Env = append(s.Env, "WATCHDOG_USEC=200000") // of a unit with a limit that a test can wait for
+	if seconds := unitValues(t, unit, "WatchdogSec"); len(seconds) > 0 {
+		s.Env = append(s.Env, "WATCHDOG_USEC=200000") // shorter than the limit of the unit, so that a test can wait for it
 	}
 	if socket != nil {
 		s.ExtraFiles = []*os.File{socket}
@@ -192,10 +193,10 @@ func startUnit(t *testing.T, unit string, credentials map[string]string, socket 
 	return s
 }
 
-// hears waits for a notification that begins with a prefix, and returns it.
-func (s *service) hears(prefix string) string {
+// waitNotification waits for a notification with a prefix and returns it.
+func (s *service) waitNotification(prefix string) string {
 	s.t.Helper()
-	_ = s.notify.SetReadDeadline(time.Now().Add(patience))
+	_ = s.notify.SetReadDeadline(time.Now().Add(waitLimit))
 	for text := make([]byte, 1000); ; {
 		n, err := s.notify.Read(text)
 		if err != nil {
@@ -208,18 +209,18 @@ func (s *service) hears(prefix string) string {
 	}
 }
 
-// stops sends SIGTERM, and waits for the notification and the end of the service.
-func (s *service) stops() {
+// stop sends SIGTERM and waits for the notification and the end of the service.
+func (s *service) stop() {
 	s.t.Helper()
 	must(s.t, s.Process.Signal(syscall.SIGTERM))
-	s.hears("STOPPING=1")
+	s.waitNotification("STOPPING=1")
 	if err := s.Wait(); err != nil {
 		s.t.Errorf("SIGTERM ends the service with %v", err)
 	}
 }
 
-// The server accepts the socket of decamp-server.socket, reads the fleet key and the access file as credentials, reports
-// that it is ready, notifies the watchdog, and stops in an orderly way. Its log is JSON without other lines.
+// The server uses the socket of decamp-server.socket, and reads the fleet key and the access file from credentials. It
+// sends notifications when it is ready, for the watchdog and when it stops. All lines of its log are JSON.
 func TestServerRunsAsItsUnit(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -229,10 +230,10 @@ func TestServerRunsAsItsUnit(t *testing.T) {
 	defer socket.Close()
 	key := newKey(t)
 	s := startUnit(t, "decamp-server.service", map[string]string{"fleet.key": key, "access.yaml": "version: 1\n"}, socket)
-	if got := s.hears("READY=1"); !strings.Contains(got, "serving on "+l.Addr().String()) {
-		t.Errorf("the service reports %q", got)
+	if got := s.waitNotification("READY=1"); !strings.Contains(got, "serving on "+l.Addr().String()) {
+		t.Errorf("notification %q", got)
 	}
-	s.hears("WATCHDOG=1")
+	s.waitNotification("WATCHDOG=1")
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	resp, err := client.Get("https://" + l.Addr().String() + "/readyz")
@@ -251,42 +252,42 @@ func TestServerRunsAsItsUnit(t *testing.T) {
 		log <- string(text)
 	}()
 	must(t, s.Process.Signal(syscall.SIGTERM))
-	s.hears("STOPPING=1")
+	s.waitNotification("STOPPING=1")
 	text := <-log
 	if err := s.Wait(); err != nil {
 		t.Errorf("SIGTERM ends the service with %v", err)
 	}
 	for line := range strings.Lines(text) {
 		if !json.Valid([]byte(line)) {
-			t.Errorf("the log has the line %q", line)
+			t.Errorf("the log contains the line %q, which is not JSON", line)
 		}
 	}
 	if strings.Contains(text, strings.TrimSpace(key)) {
-		t.Error("the log has the fleet key")
+		t.Error("the log contains the fleet key")
 	}
 }
 
-// The worker takes the database and its flags from its environment file, and its keys as credentials. It reports that it is
-// ready, and returns its VMs when it stops.
+// The worker reads the database and its flags from its environment and its key from a credential. It sends notifications
+// when it is ready and when it stops.
 func TestWorkerRunsAsItsUnit(t *testing.T) {
 	db := postgres.Start(t)
 	s := startUnit(t, "decamp-worker.service", map[string]string{"fleet.key": newKey(t)}, nil,
 		"DECAMP_DB="+db.URL(), "DECAMP_WORKER_OPTIONS=--name rack1 --offer "+t.TempDir())
-	if got := s.hears("READY=1"); !strings.Contains(got, "STATUS=worker rack1") {
-		t.Errorf("the service reports %q", got)
+	if got := s.waitNotification("READY=1"); !strings.Contains(got, "STATUS=worker rack1") {
+		t.Errorf("notification %q", got)
 	}
 	go func() { _, _ = io.Copy(io.Discard, s.stderr) }()
-	s.stops()
+	s.stop()
 }
 
-// A credential that is wrong stops the server with an error that names the file.
+// The server ends with an error that contains the file if a credential is invalid.
 func TestServerRefusesABadCredential(t *testing.T) {
 	for name, text := range map[string]string{"fleet.key": "no key\n", "access.yaml": "version: 1\ncredentals: {}\n"} {
 		s := startUnit(t, "decamp-server.service", map[string]string{name: text}, nil, "DECAMP_SERVE_OPTIONS=--listen 127.0.0.1:0")
-		said, err := io.ReadAll(s.stderr)
+		output, err := io.ReadAll(s.stderr)
 		must(t, err)
-		if err := s.Wait(); err == nil || !strings.Contains(string(said), "credentials/"+name) {
-			t.Errorf("with a bad %s the server ends with %v: %s", name, err, said)
+		if err := s.Wait(); err == nil || !strings.Contains(string(output), "credentials/"+name) {
+			t.Errorf("with an invalid %s the server ends with %v: %s", name, err, output)
 		}
 	}
 }

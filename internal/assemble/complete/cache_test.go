@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// newTestCache returns a cache whose clock the test moves, and whose requests have all the time they need.
+// newTestCache returns a cache with a clock that the test advances. Its requests have no time limit.
 func newTestCache(t *testing.T) (c *Cache, now *time.Time) {
 	at := time.Unix(1_800_000_000, 0)
 	return &Cache{Dir: t.TempDir(), Now: func() time.Time { return at }, After: func(time.Duration) <-chan time.Time { return nil }}, &at
 }
 
-func TestWordsAreRequestedWhenTheyAreOld(t *testing.T) {
+func TestExpiredCompletionsAreRequestedAgain(t *testing.T) {
 	c, now := newTestCache(t)
 	requests, failed := 0, error(nil)
 	words := func() []string {
@@ -39,13 +39,13 @@ func TestWordsAreRequestedWhenTheyAreOld(t *testing.T) {
 	} {
 		*now, failed = now.Add(step.wait), step.failed
 		if got := words(); !slices.Equal(got, step.words) || requests != step.requests {
-			t.Errorf("%s: %v after %d requests, want %v after %d", step.name, got, requests, step.words, step.requests)
+			t.Errorf("%s: got %v after %d requests, want %v after %d", step.name, got, requests, step.words, step.requests)
 		}
 	}
 }
 
-// Words of a fleet are requested again soon, and are kept for a server that fails.
-func TestWordsOfAFleetAreFreshForSeconds(t *testing.T) {
+// The words of a fleet are fresh for a short time. If the server fails, the old words are used.
+func TestFleetCompletionsExpireAfterSeconds(t *testing.T) {
 	c, now := newTestCache(t)
 	requests, failed := 0, error(nil)
 	for _, step := range []struct {
@@ -59,17 +59,17 @@ func TestWordsOfAFleetAreFreshForSeconds(t *testing.T) {
 			return []string{"wave-1"}, failed
 		})
 		if !slices.Equal(got, []string{"wave-1"}) || requests != step.requests {
-			t.Errorf("%+v: %v after %d requests", step, got, requests)
+			t.Errorf("%+v: got %v after %d requests", step, got, requests)
 		}
 	}
 }
 
-// A host that does not respond costs the limit, and no more.
-func TestWordsDoNotWaitForTheHost(t *testing.T) {
+// A request to a host that does not respond is canceled after the time limit.
+func TestCompletionRequestTimesOut(t *testing.T) {
 	c, now := newTestCache(t)
 	passed := make(chan time.Time, 1)
-	var asked time.Duration
-	c.After = func(d time.Duration) <-chan time.Time { asked = d; return passed }
+	var timeout time.Duration
+	c.After = func(d time.Duration) <-chan time.Time { timeout = d; return passed }
 	c.Store("vms", []string{"web01"})
 	*now = now.Add(freshTime)
 	ended := make(chan struct{})
@@ -80,15 +80,15 @@ func TestWordsDoNotWaitForTheHost(t *testing.T) {
 		return nil, ctx.Err()
 	})
 	<-ended
-	if !slices.Equal(got, []string{"web01"}) || asked != limit {
-		t.Errorf("words %v, limit %v", got, asked)
+	if !slices.Equal(got, []string{"web01"}) || timeout != limit {
+		t.Errorf("got words %v, time limit %v", got, timeout)
 	}
 }
 
-// Words are those that bash does not expand.
-func TestPlainWordsAreNotExpanded(t *testing.T) {
+// Plain removes the words that bash would expand.
+func TestPlainRemovesShellSyntax(t *testing.T) {
 	got := Plain([]string{"web01", "$(reboot)", "a b", "`id`", "-rf", "", "R&D", "esxi://root@esx1:8443", "web01", "Žižkov", "a\nb", "*"})
 	if want := []string{"esxi://root@esx1:8443", "web01"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -31,8 +31,8 @@ func newTestCompleter(t *testing.T) *Completer {
 	}}
 }
 
-// keep writes a file that only the user can read, and returns its path.
-func keep(t *testing.T, path, text string) string {
+// writePrivate writes a file with mode 0600, and returns its path.
+func writePrivate(t *testing.T, path, text string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -40,8 +40,8 @@ func keep(t *testing.T, path, text string) string {
 	return path
 }
 
-// completesTo checks the words for a value of --to, which the typed text precedes in want as a ~.
-func (c *Completer) completesTo(t *testing.T, files config.Paths, typed, want string) {
+// wantTargets checks the completions of a value of --to. In want, ~ stands for the typed text.
+func (c *Completer) wantTargets(t *testing.T, files config.Paths, typed, want string) {
 	t.Helper()
 	got := strings.Join(c.Targets(t.Context(), typed, files, nil), " ")
 	if want = strings.ReplaceAll(want, "~", typed); got != want {
@@ -49,12 +49,12 @@ func (c *Completer) completesTo(t *testing.T, files config.Paths, typed, want st
 	}
 }
 
-func TestTargetsAreKindsNamesAndFolders(t *testing.T) {
+func TestTargetCompletionsAreKindsNamesAndFolders(t *testing.T) {
 	c := newTestCompleter(t)
-	files := config.Paths{User: keep(t, filepath.Join(t.TempDir(), "config.yaml"), "targets:\n  store: dir:/srv/vm\n  rack: proxmox:https://pve1:8006/pve1?staging=/srv/stage\n")}
-	c.completesTo(t, files, "", "dir: kubevirt: libvirt:qemu+ssh:// libvirt:qemu:///system openstack: place: proxmox:https:// rack store")
-	c.completesTo(t, files, "st", "store")
-	c.completesTo(t, config.Paths{User: keep(t, filepath.Join(t.TempDir(), "config.yaml"), "targets: [\n")}, "p", "place: proxmox:https://")
+	files := config.Paths{User: writePrivate(t, filepath.Join(t.TempDir(), "config.yaml"), "targets:\n  store: dir:/srv/vm\n  rack: proxmox:https://pve1:8006/pve1?staging=/srv/stage\n")}
+	c.wantTargets(t, files, "", "dir: kubevirt: libvirt:qemu+ssh:// libvirt:qemu:///system openstack: place: proxmox:https:// rack store")
+	c.wantTargets(t, files, "st", "store")
+	c.wantTargets(t, config.Paths{User: writePrivate(t, filepath.Join(t.TempDir(), "config.yaml"), "targets: [\n")}, "p", "place: proxmox:https://")
 
 	folder := t.TempDir()
 	for _, name := range []string{"vms", "vms-old", ".hidden", "$(reboot)"} {
@@ -62,23 +62,23 @@ func TestTargetsAreKindsNamesAndFolders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keep(t, filepath.Join(folder, "vms.txt"), "")
-	c.completesTo(t, files, "dir:"+folder+"/", "~vms-old/ ~vms/")
-	c.completesTo(t, files, "kubevirt:"+folder+"/vms-", "~old/")
-	c.completesTo(t, files, "dir:"+folder+"/.", "~hidden/")
+	writePrivate(t, filepath.Join(folder, "vms.txt"), "")
+	c.wantTargets(t, files, "dir:"+folder+"/", "~vms-old/ ~vms/")
+	c.wantTargets(t, files, "kubevirt:"+folder+"/vms-", "~old/")
+	c.wantTargets(t, files, "dir:"+folder+"/.", "~hidden/")
 	t.Chdir(folder)
-	c.completesTo(t, files, "dir:", "dir:vms-old/ dir:vms/")
+	c.wantTargets(t, files, "dir:", "dir:vms-old/ dir:vms/")
 
-	c.completesTo(t, files, "place:r", "")
-	keep(t, filepath.Join(c.Assembler.State, "access.yaml"), "version: 1\nplaces:\n  rack1: {to: 'proxmox:https://pve1:8006/pve1'}\n")
-	c.completesTo(t, files, "place:r", "~ack1")
+	c.wantTargets(t, files, "place:r", "")
+	writePrivate(t, filepath.Join(c.Assembler.State, "access.yaml"), "version: 1\nplaces:\n  rack1: {to: 'proxmox:https://pve1:8006/pve1'}\n")
+	c.wantTargets(t, files, "place:r", "~ack1")
 
 	vm := &inventory.VM{Ref: "vm-1", Name: "web01"}
 	plan := journal.New(&url.URL{Scheme: "esxi", Host: "esx1"}, vm, "proxmox:https://pve7:8006/pve7?token=/root/token&staging=/srv/stage", "raw", "https", time.Unix(1_800_000_000, 0))
 	if _, err := journal.NewStore(c.Assembler.State).Create(plan); err != nil {
 		t.Fatal(err)
 	}
-	c.completesTo(t, files, "proxmox:https://", "~pve7:8006/pve7")
+	c.wantTargets(t, files, "proxmox:https://", "~pve7:8006/pve7")
 }
 
 func TestTargetsHaveParameters(t *testing.T) {
@@ -91,49 +91,49 @@ func TestTargetsHaveParameters(t *testing.T) {
 		"openstack:lab?x=y&volumeT":               "~ype=",
 		"place:rack1?":                            "",
 		"dir:/srv/vm?st":                          "",
-		"proxmox:https://pve1/pve1?cpu=":          "", // a value that is not known
+		"proxmox:https://pve1/pve1?cpu=":          "", // unknown values
 		"proxmox:https://pve1/pve1?storage=":      "", // without a token
 		"libvirt:qemu:///nothing?pool=":           "",
 		"kubevirt:/srv/vm?storageClass=":          "", // a folder without a cluster
 		"kubevirt:/srv?kubeconfig=/none&network=": "",
 	} {
-		c.completesTo(t, config.Paths{}, typed, want)
+		c.wantTargets(t, config.Paths{}, typed, want)
 	}
 }
 
-func TestTargetsKnowTheirStoragesAndNetworks(t *testing.T) {
+func TestTargetStoragesAndNetworks(t *testing.T) {
 	c := newTestCompleter(t)
 	node, err := pve.Start(pve.Config{Dir: t.TempDir(), Networks: []pve.Network{{Name: "vmbr0"}, {Name: "$(reboot)"}, {Name: "a+b"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(node.Close)
-	proxmox := fmt.Sprintf("proxmox:%s/pve1?token=%s&fingerprint=%s", node.URL(), keep(t, filepath.Join(t.TempDir(), "token"), node.Token()), node.Fingerprint())
-	c.completesTo(t, config.Paths{}, proxmox+"&storage=", "~local ~local-lvm")
-	c.completesTo(t, config.Paths{}, proxmox+"&import=l", "~ocal")
-	c.completesTo(t, config.Paths{}, proxmox+"&storage=local&bridge=", "~vmbr0") // no name that a shell or a URL changes
+	proxmox := fmt.Sprintf("proxmox:%s/pve1?token=%s&fingerprint=%s", node.URL(), writePrivate(t, filepath.Join(t.TempDir(), "token"), node.Token()), node.Fingerprint())
+	c.wantTargets(t, config.Paths{}, proxmox+"&storage=", "~local ~local-lvm")
+	c.wantTargets(t, config.Paths{}, proxmox+"&import=l", "~ocal")
+	c.wantTargets(t, config.Paths{}, proxmox+"&storage=local&bridge=", "~vmbr0") // no names that require quoting or escaping
 
 	before := len(node.Requests())
-	c.completesTo(t, config.Paths{}, proxmox+"&storage=local-", "~lvm")
+	c.wantTargets(t, config.Paths{}, proxmox+"&storage=local-", "~lvm")
 	if n := len(node.Requests()); n != before {
-		t.Errorf("%d requests for words that are in the cache", n-before)
+		t.Errorf("got %d requests for cached words", n-before)
 	}
 
 	cluster := kube.Start(kube.Config{Classes: []string{"fast", "slow"}})
 	t.Cleanup(cluster.Close)
 	cluster.Put("network-attachment-definitions", "vms", "lan", map[string]any{})
-	kubevirt := "kubevirt:/srv/vm?kubeconfig=" + keep(t, filepath.Join(t.TempDir(), "kubeconfig"), string(cluster.Kubeconfig()))
-	c.completesTo(t, config.Paths{}, kubevirt+"&storageClass=f", "~ast")
-	c.completesTo(t, config.Paths{}, kubevirt+"&network=", "~multus:vms/lan ~pod")
-	c.completesTo(t, config.Paths{}, kubevirt+"&namespace=", "~vms")
+	kubevirt := "kubevirt:/srv/vm?kubeconfig=" + writePrivate(t, filepath.Join(t.TempDir(), "kubeconfig"), string(cluster.Kubeconfig()))
+	c.wantTargets(t, config.Paths{}, kubevirt+"&storageClass=f", "~ast")
+	c.wantTargets(t, config.Paths{}, kubevirt+"&network=", "~multus:vms/lan ~pod")
+	c.wantTargets(t, config.Paths{}, kubevirt+"&namespace=", "~vms")
 
 	cloud := openstack.Start(openstack.Config{})
 	t.Cleanup(cloud.Close)
 	folder := t.TempDir()
-	t.Setenv("OS_CLIENT_CONFIG_FILE", keep(t, filepath.Join(folder, "clouds.yaml"), string(cloud.CloudsYAML(keep(t, filepath.Join(folder, "ca.pem"), string(cloud.CA()))))))
+	t.Setenv("OS_CLIENT_CONFIG_FILE", writePrivate(t, filepath.Join(folder, "clouds.yaml"), string(cloud.CloudsYAML(writePrivate(t, filepath.Join(folder, "ca.pem"), string(cloud.CA()))))))
 	t.Setenv("OS_CLOUD", "")
-	c.completesTo(t, config.Paths{}, "openstack:lab?network=", "~dmz ~lan")
-	c.completesTo(t, config.Paths{}, "openstack:lab?network=lan&volumeType=", "~fast ~slow")
+	c.wantTargets(t, config.Paths{}, "openstack:lab?network=", "~dmz ~lan")
+	c.wantTargets(t, config.Paths{}, "openstack:lab?network=lan&volumeType=", "~fast ~slow")
 }
 
 // A kubeconfig that names a credential plugin starts no program.
@@ -142,14 +142,14 @@ func TestTargetsStartNoPlugin(t *testing.T) {
 	t.Cleanup(cluster.Close)
 	mark := filepath.Join(t.TempDir(), "started")
 	text := strings.Replace(string(cluster.Kubeconfig()), "token:", "exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: touch, args: ["+mark+"]}\n#", 1)
-	c.completesTo(t, config.Paths{}, "kubevirt:/srv/vm?kubeconfig="+keep(t, filepath.Join(t.TempDir(), "kubeconfig"), text)+"&storageClass=", "")
+	c.wantTargets(t, config.Paths{}, "kubevirt:/srv/vm?kubeconfig="+writePrivate(t, filepath.Join(t.TempDir(), "kubeconfig"), text)+"&storageClass=", "")
 	if _, err := os.Stat(mark); err == nil || !strings.Contains(text, "exec:") {
 		t.Errorf("the plugin was started: %s", text)
 	}
 }
 
-// A target that accepts the connection and is silent costs the limit, and is left alone for a time.
-func TestTargetsThatDoNotRespond(t *testing.T) {
+// A completion waits for a target that does not respond for the time limit. The next completion sends no request.
+func TestCompletionOfUnresponsiveTargets(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestTargetsThatDoNotRespond(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer socket.Close()
-	token := keep(t, filepath.Join(t.TempDir(), "token"), "root@pam!decamp=11111111-2222-3333-4444-555555555555")
+	token := writePrivate(t, filepath.Join(t.TempDir(), "token"), "root@pam!decamp=11111111-2222-3333-4444-555555555555")
 	for _, typed := range []string{
 		"proxmox:https://" + silent.Addr().String() + "/pve1?token=" + token + "&storage=",
 		"libvirt:qemu:///system?socket=" + socket.Addr().String() + "&pool=",
@@ -174,10 +174,10 @@ func TestTargetsThatDoNotRespond(t *testing.T) {
 			return passed
 		}
 		for range 2 {
-			c.completesTo(t, config.Paths{}, typed, "")
+			c.wantTargets(t, config.Paths{}, typed, "")
 		}
 		if !slices.Equal(limits, []time.Duration{limit}) {
-			t.Errorf("%s: limits %v of two completions", typed, limits)
+			t.Errorf("%s: got time limits %v of two completions, want one", typed, limits)
 		}
 	}
 }

@@ -33,11 +33,11 @@ func TestURIs(t *testing.T) {
 	}
 	p := &place{socket: "/run/a b/nbd.sock"}
 	if got := p.uri("disk-1"); got != "nbd+unix:///disk-1?socket=/run/a%20b/nbd.sock" {
-		t.Error(got)
+		t.Errorf("got URI %s", got)
 	}
 }
 
-// A socket without a server is replaced, a file that is none stays.
+// A socket without a server is replaced. Another file is kept.
 func TestOldSocketIsReplaced(t *testing.T) {
 	dir, err := os.MkdirTemp("", "nbd-")
 	if err != nil {
@@ -53,13 +53,13 @@ func TestOldSocketIsReplaced(t *testing.T) {
 		t.Errorf("a socket in use: %v", err)
 	}
 	old.SetUnlinkOnClose(false)
-	old.Close() // as after a kill
+	old.Close() // leaves the socket, as a killed server does
 	p, err := openPlace(Address{Socket: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", st.Mode(), err)
+		t.Errorf("the socket has mode %v, want 0600; %v", st.Mode(), err)
 	}
 	if err := p.close(); err != nil {
 		t.Error(err)
@@ -71,6 +71,6 @@ func TestOldSocketIsReplaced(t *testing.T) {
 		t.Errorf("a file at the place of the socket: %v", err)
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("the file contains %q, %v; want it unchanged", text, err)
 	}
 }

@@ -11,17 +11,24 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Only samples count that lie in a row as a whole: those at its ends are of other rows, too.
-func TestReadsOfEsxtopAreThoseOfTheRow(t *testing.T) {
+// The mean contains only samples completely inside the row. Samples at its ends also cover other rows. Without a
+// sample, the error is the one that ended esxtop, or fault.Unsupported.
+func TestMeanReadsOfARow(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(1_000_000, 0).Add(time.Duration(s) * time.Second) }
 	w := &topWatcher{hosts: map[inventory.MoRef]*topHost{
 		"a": {loads: []shell.Load{{At: at(4), Reads: 9000}, {At: at(6), Reads: 100, Bytes: 30 << 20}, {At: at(11), Reads: 300, Bytes: 50 << 20}, {At: at(16), Reads: 9000}}},
-		"b": {loads: []shell.Load{{At: at(10), Reads: 7, Bytes: 1 << 20}}, err: errors.New("it broke off later")},
+		"b": {loads: []shell.Load{{At: at(10), Reads: 7, Bytes: 1 << 20}}, err: errors.New("the connection broke")},
 	}}
 	if got, err := w.meanReads(t.Context(), at(1), at(15)); err != nil || got != (bench.Device{IOPS: 207, MiBs: 41}) {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("got mean %+v, %v", got, err)
 	}
-	if _, err := w.meanReads(t.Context(), at(7), at(10)); !fault.Is(err, fault.Unsupported) && (err == nil || err.Error() != "it broke off later") {
-		t.Errorf("of a row without a sample: %v", err)
+	for host, isExpected := range map[inventory.MoRef]func(error) bool{
+		"a": func(err error) bool { return fault.Is(err, fault.Unsupported) },
+		"b": func(err error) bool { return err == w.hosts["b"].err },
+	} {
+		one := &topWatcher{hosts: map[inventory.MoRef]*topHost{host: w.hosts[host]}}
+		if _, err := one.meanReads(t.Context(), at(7), at(10)); !isExpected(err) {
+			t.Errorf("a row without a sample of host %s: %v", host, err)
+		}
 	}
 }

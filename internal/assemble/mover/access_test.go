@@ -10,9 +10,9 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-const operatorsPlan = "version: 1\nname: p\nsource: {url: esxi://root@esx1}\ndefaults: {to: [dir:/srv/vm]}\nselect: poweredOn\n"
+const operatorPlan = "version: 1\nname: p\nsource: {url: esxi://root@esx1}\ndefaults: {to: [dir:/srv/vm]}\nselect: poweredOn\n"
 
-func TestRoleThatAPlanIsCarriedOutWith(t *testing.T) {
+func TestPlanExecutionRole(t *testing.T) {
 	for _, v := range []struct {
 		recorded        string
 		command, worker planfile.Role
@@ -29,14 +29,14 @@ func TestRoleThatAPlanIsCarriedOutWith(t *testing.T) {
 	}
 }
 
-// A worker checks a plan as the server did, with its own access file, before it connects to anything.
+// A worker checks a plan with its own access file before it connects to the source.
 func TestWorkerChecksAPlanAgain(t *testing.T) {
-	m, _, _ := workerOn(t) // with a credential for esx1
-	named := strings.Replace(operatorsPlan, "esx1}", "esx1, credentials: {name: esx1}}", 1)
-	for what, v := range map[string]struct{ role, text string }{
+	m, _, _ := newWorker(t)
+	named := strings.Replace(operatorPlan, "esx1}", "esx1, credentials: {name: esx1}}", 1)
+	for name, v := range map[string]struct{ role, text string }{
 		"a command":             {"operate", named + "hooks: {pre: {command: [/bin/true]}}\n"},
 		"an address":            {"operate", strings.Replace(named, "dir:/srv/vm", "\"libvirt:qemu:///system?staging=/srv/vm\"", 1)},
-		"no credentials":        {"admin", operatorsPlan},
+		"no credentials":        {"admin", operatorPlan},
 		"another host":          {"admin", strings.Replace(named, "root@esx1", "root@esx2", 1)},
 		"an unknown credential": {"admin", strings.Replace(named, "name: esx1", "name: esx2", 1)},
 		"an unknown place":      {"admin", strings.Replace(named, "dir:/srv/vm", "\"place:kvm?staging=/srv/vm\"", 1)},
@@ -47,13 +47,13 @@ func TestWorkerChecksAPlanAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := s.acquire(t.Context()); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got %v, want Denied", name, err)
 		}
 	}
 }
 
-// An operator's plan has a VM go to a folder that this worker offers, or nowhere.
-func TestWorkerRefusesFoldersThatItDoesNotOffer(t *testing.T) {
+// A worker migrates a VM of an operator's plan only to a folder that it offers.
+func TestWorkerRefusesFoldersNotOffered(t *testing.T) {
 	m := New(&assemble.Assembler{})
 	m.offers = map[string]string{"/srv/vm": "id"}
 	for to, ok := range map[string]bool{
@@ -62,7 +62,7 @@ func TestWorkerRefusesFoldersThatItDoesNotOffer(t *testing.T) {
 	} {
 		s := &planSource{m: m, SourceParts: &assemble.SourceParts{Assembler: m.a, Role: planfile.Operate}}
 		if err := s.checkOffered(fleetdb.VM{To: []string{to}}); (err == nil) != ok || !ok && !fault.Is(err, fault.Denied) {
-			t.Errorf("%s: %v", to, err)
+			t.Errorf("destination %s: got %v", to, err)
 		}
 	}
 }

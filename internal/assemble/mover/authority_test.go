@@ -17,7 +17,7 @@ import (
 
 const plainPlan = "version: 1\nname: wave\nsource: {url: \"esxi://root@esx1\", credentials: {name: esx1}}\ndefaults: {to: [\"dir:/srv/vm\"]}\nselect: name ~ *\n"
 
-// hookedPlan has a hook of each kind in turn.
+// hookedPlan returns a plan with a hook of the plan, of the defaults or of a VM.
 func hookedPlan(where string) string {
 	const hooks = `{post: {command: ["/bin/true"]}}`
 	switch where {
@@ -29,8 +29,8 @@ func hookedPlan(where string) string {
 	return strings.Replace(plainPlan, "select: name ~ *", "vms:\n  - vm: web1\n    hooks: "+hooks, 1)
 }
 
-// workerOn is the mover of a worker with a key and a credential for operators, on an empty database.
-func workerOn(t *testing.T) (m *Mover, r *fleetdb.Database, url string) {
+// newWorker returns the mover of a worker with a fleet key, an empty database and a credential for operators.
+func newWorker(t *testing.T) (m *Mover, r *fleetdb.Database, url string) {
 	t.Helper()
 	dir := t.TempDir()
 	keys, err := fleetkey.Ensure(filepath.Join(dir, fleetkey.FileName))
@@ -46,45 +46,43 @@ func workerOn(t *testing.T) (m *Mover, r *fleetdb.Database, url string) {
 	return m, r, url
 }
 
-// Hooks run only if an admin submitted the plan and the process was started with --allow-hooks,
-// whatever the server let in.
+// A worker admits a plan with hooks only if an admin submitted it. Hooks of the plan also require --allow-hooks.
 func TestWorkersRunHooksOfAdminsOnly(t *testing.T) {
 	for _, where := range []string{"plan", "defaults", "vm"} {
 		for _, role := range []string{"", "view", "operate", "root", "admin"} {
 			for _, allowed := range []bool{false, true} {
-				m, r, _ := workerOn(t)
+				m, r, _ := newWorker(t)
 				m.Hooks = allowed
 				p, err := r.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: hookedPlan(where), Role: role})
 				must(t, err)
 				err = m.Admit(t.Context(), p)
-				want := role != "admin" || where == "plan" && !allowed // those of VMs are the drivers' business
+				want := role != "admin" || where == "plan" && !allowed // hooks of VMs are checked when they run
 				if want != fault.Is(err, fault.Denied) || want != (err != nil) || want && fault.HintOf(err) == "" {
-					t.Errorf("hooks of the %s, submitted as %q, allowed %v: %v", where, role, allowed, err)
+					t.Errorf("hooks of the %s, role %q, allowed %v: got %v", where, role, allowed, err)
 				}
 			}
 		}
 	}
 }
 
-// run is the one place in which commands of plans are begun.
+// runHook runs no command without --allow-hooks.
 func TestHooksNeedAllowHooks(t *testing.T) {
-	m, s := hookRig(t)
+	m, s := newHookMover(t)
 	m.Hooks = false
-	made := filepath.Join(s.folder, "made")
-	err := m.runHook(t.Context(), s, shHook("touch "+made, time.Minute), nil)
+	created := filepath.Join(s.folder, "made")
+	err := m.runHook(t.Context(), s, shHook("touch "+created, time.Minute), nil)
 	if !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "--allow-hooks") {
 		t.Errorf("error %v (remedy %q), want Denied", err, fault.HintOf(err))
 	}
-	if _, err := os.Stat(made); err == nil {
-		t.Error("the hook was run")
+	if _, err := os.Stat(created); err == nil {
+		t.Error("the hook ran")
 	}
 	must(t, m.runHook(t.Context(), s, planfile.Hook{}, nil))
 }
 
-// A plan that was put into the database past the fleet's key is not admitted, listed or moved, and
-// none of its text is acted on.
+// A worker refuses a plan without a signature of the fleet key: it neither admits, lists, migrates nor parses it.
 func TestForgedPlanIsRefused(t *testing.T) {
-	m, r, url := workerOn(t)
+	m, r, url := newWorker(t)
 	m.Hooks = true
 	forger, err := fleetdb.Open(t.Context(), fleetdb.Config{URL: url})
 	must(t, err)
@@ -95,49 +93,48 @@ func TestForgedPlanIsRefused(t *testing.T) {
 	row, err := r.VMs.Get(t.Context(), fleetdb.Key{Plan: "wave", VM: "vm-1"})
 	must(t, err)
 	_, capacities := m.Capacities(t.Context(), p)
-	for what, err := range map[string]error{
+	for name, err := range map[string]error{
 		"admit": m.Admit(t.Context(), p), "hook": m.Hook(t.Context(), p, hookPre), "limits": capacities,
 		"list": m.List(t.Context(), p, nil), "move": m.Move(t.Context(), row, nil), "undo": m.Undo(t.Context(), row),
 	} {
 		if !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "no signature") {
-			t.Errorf("%s: %v, want Denied", what, err)
+			t.Errorf("%s: got %v, want Denied", name, err)
 		}
 	}
 	if len(m.sources) != 0 {
-		t.Error("the plan was read")
+		t.Error("the plan was parsed")
 	}
 
-	// With the key, the plan counts and the row that was put in does not.
+	// A signed plan is admitted, but the forged row of its VM is still refused.
 	_, err = r.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: hookedPlan("plan"), Role: "admin", By: "ann"})
 	must(t, err)
 	must(t, m.Admit(t.Context(), p))
-	for what, err := range map[string]error{"move": m.Move(t.Context(), row, nil), "undo": m.Undo(t.Context(), row)} {
+	for name, err := range map[string]error{"move": m.Move(t.Context(), row, nil), "undo": m.Undo(t.Context(), row)} {
 		if !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "VM web1") {
-			t.Errorf("%s of a row that was put in: %v, want Denied", what, err)
+			t.Errorf("%s of a forged row: got %v, want Denied", name, err)
 		}
 	}
 }
 
-// A signed text does not count under another name: the name is part of it.
-func TestPlanUnderAnotherNameIsRefused(t *testing.T) {
-	m, r, _ := workerOn(t)
+// A worker refuses a signed plan under a name that differs from the name in its text.
+func TestWorkerRefusesRenamedPlan(t *testing.T) {
+	m, r, _ := newWorker(t)
 	p, err := r.Plans.Add(t.Context(), fleetdb.Plan{Name: "other", Text: plainPlan, Role: "admin"})
 	must(t, err)
 	if err := m.Admit(t.Context(), p); !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "plan wave") {
-		t.Errorf("error %v, want Denied", err)
+		t.Errorf("got %v, want Denied", err)
 	}
 }
 
-// A worker that knows a plan carries out the one that is submitted under the same name after that
-// was dropped, not the one that it knows.
-func TestPlanSubmittedAnewReplacesTheOneThatIsKnown(t *testing.T) {
-	m, r, _ := workerOn(t)
+// A worker uses the new text of a plan that was dropped and submitted again under the same name.
+func TestWorkerUsesResubmittedPlan(t *testing.T) {
+	m, r, _ := newWorker(t)
 	p, err := r.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: plainPlan, Role: "admin"})
 	must(t, err)
 	first, err := m.sourceOf(t.Context(), p)
 	must(t, err)
 	if again, err := m.sourceOf(t.Context(), p); err != nil || again != first {
-		t.Fatalf("the plan was read twice: %v", err)
+		t.Fatalf("the plan was parsed twice: %v", err)
 	}
 	must(t, r.Plans.SetState(t.Context(), "wave", fleetdb.PlanEnded, nil))
 	must(t, r.Plans.Drop(t.Context(), "wave"))
@@ -150,7 +147,7 @@ func TestPlanSubmittedAnewReplacesTheOneThatIsKnown(t *testing.T) {
 	s, err := m.currentSource(t.Context(), "wave", func(p fleetdb.Plan) error { return r.VMs.Verify(p, row) })
 	must(t, err)
 	if to := s.file.Defaults.To; len(to) != 1 || to[0] != "dir:/srv/other" {
-		t.Errorf("VMs go to %v", to)
+		t.Errorf("got destination %v of the VMs", to)
 	}
 }
 

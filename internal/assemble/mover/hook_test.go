@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-func hookRig(t *testing.T) (*Mover, *planSource) {
+func newHookMover(t *testing.T) (*Mover, *planSource) {
 	a := &assemble.Assembler{Prompts: assemble.Prompts{Log: slog.New(slog.DiscardHandler)}, Env: func(name string) string {
 		return map[string]string{"PATH": os.Getenv("PATH"), "DECAMP_PASSWORD_FILE": "/secret", "TOKEN": "hunter2"}[name]
 	}}
@@ -31,58 +31,57 @@ func shHook(script string, timeout time.Duration) planfile.Hook {
 	return planfile.Hook{Command: []planfile.Text{"sh", "-c", planfile.Text(script)}, Timeout: planfile.Duration(timeout)}
 }
 
-func TestHooksAreToldWhatTheyAreFor(t *testing.T) {
-	m, s := hookRig(t)
+func TestHookEnvironment(t *testing.T) {
+	m, s := newHookMover(t)
 	row := fleetdb.VM{Key: fleetdb.Key{Plan: "wave", VM: "vm-7"}, To: []string{"dir:/srv/vm"}, Runs: []string{"web01-1"}}
 	vm := &inventory.VM{Ref: "vm-7", Name: "web 01", UUID: "u"}
-	err := m.runVMHook(t.Context(), s, shHook("env | sort >said", time.Minute), row, vm, hookPost, fault.New(fault.Full, "no room"))
+	err := m.runVMHook(t.Context(), s, shHook("env | sort >env.txt", time.Minute), row, vm, hookPost, fault.New(fault.Full, "no room"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, err := os.ReadFile(filepath.Join(s.folder, "said"))
+	environment, err := os.ReadFile(filepath.Join(s.folder, "env.txt"))
 	if err != nil {
 		t.Fatalf("the hook did not run in the plan's folder: %v", err)
 	}
 	for _, want := range []string{"DECAMP_PLAN=wave\n", "DECAMP_VM=web 01\n", "DECAMP_REF=vm-7\n", "DECAMP_WHEN=post\n", "DECAMP_RESULT=full\n", "DECAMP_RUN=web01-1\n", "DECAMP_TO=dir:/srv/vm\n"} {
-		if !strings.Contains(string(said), want) {
-			t.Errorf("the hook was not told %q", want)
+		if !strings.Contains(string(environment), want) {
+			t.Errorf("%q is missing in the environment of the hook", want)
 		}
 	}
 	for _, secret := range []string{"hunter2", "/secret"} {
-		if strings.Contains(string(said), secret) {
-			t.Errorf("the hook was told %s", secret)
+		if strings.Contains(string(environment), secret) {
+			t.Errorf("the environment of the hook contains %s", secret)
 		}
 	}
 }
 
-// Hooks get the variables that are listed, and no other one of decamp's environment: not the folder
-// of its credentials, and nothing that PostgreSQL's driver reads.
+// Hooks get only the listed variables of the environment of decamp.
 func TestHooksGetListedVariablesOnly(t *testing.T) {
-	m, s := hookRig(t)
+	m, s := newHookMover(t)
 	m.a.Env = os.Getenv
 	for _, name := range []string{"CREDENTIALS_DIRECTORY", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE", "DECAMP_DB", "DECAMP_TOKEN_FILE", "DECAMP_PASSWORD_FILE", "NOTIFY_SOCKET", "LD_PRELOAD", "BASH_ENV", "SSH_AUTH_SOCK", "AWS_SECRET_ACCESS_KEY"} {
 		t.Setenv(name, "/nowhere")
 	}
 	row, vm := fleetdb.VM{Key: fleetdb.Key{Plan: "wave", VM: "vm-7"}}, &inventory.VM{Ref: "vm-7", Name: "web01"}
-	must(t, m.runVMHook(t.Context(), s, planfile.Hook{Command: []planfile.Text{"sh", "-c", "tr '\\0' '\\n' </proc/$$/environ >said"}, Timeout: planfile.Duration(time.Minute)}, row, vm, hookPre, nil))
-	said, err := os.ReadFile(filepath.Join(s.folder, "said"))
+	must(t, m.runVMHook(t.Context(), s, planfile.Hook{Command: []planfile.Text{"sh", "-c", "tr '\\0' '\\n' </proc/$$/environ >env.txt"}, Timeout: planfile.Duration(time.Minute)}, row, vm, hookPre, nil))
+	environment, err := os.ReadFile(filepath.Join(s.folder, "env.txt"))
 	must(t, err)
 	listed := append([]string{"DECAMP_PLAN", "DECAMP_WHEN", "DECAMP_RESULT", "DECAMP_VM", "DECAMP_REF", "DECAMP_UUID", "DECAMP_RUN", "DECAMP_TO"},
 		"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER")
 	seen := 0
-	for line := range strings.Lines(string(said)) {
+	for line := range strings.Lines(string(environment)) {
 		name, _, _ := strings.Cut(line, "=")
 		if seen++; !slices.Contains(listed, name) {
-			t.Errorf("the hook has %s", name)
+			t.Errorf("the environment of the hook contains %s", name)
 		}
 	}
 	if seen < 8 {
-		t.Errorf("the hook has %d variables: is its environment read right?", seen)
+		t.Errorf("got %d variables, want at least 8", seen)
 	}
 }
 
-func TestHooksThatFail(t *testing.T) {
-	m, s := hookRig(t)
+func TestFailingHooks(t *testing.T) {
+	m, s := newHookMover(t)
 	err := m.runHook(t.Context(), s, shHook("echo not today >&2; exit 3", time.Minute), nil)
 	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "not today") || fault.HintOf(err) == "" {
 		t.Errorf("a hook that fails: %v", err)
@@ -95,7 +94,7 @@ func TestHooksThatFail(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := m.runHook(ctx, s, shHook("sleep 600", time.Minute), nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("stopped: %v", err)
+		t.Errorf("a canceled hook: %v", err)
 	}
 	if err := m.runHook(t.Context(), s, planfile.Hook{}, nil); err != nil {
 		t.Errorf("no hook: %v", err)

@@ -7,8 +7,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Hosts of several sources that call themselves the same are told apart.
-func TestHostsAreNamedAsInTheirPlans(t *testing.T) {
+// Hosts and datastores with the same name in several sources get different names.
+func TestHostNamesAreUniqueAcrossSources(t *testing.T) {
 	vm := &inventory.VM{HostName: "localhost.localdomain", VMX: inventory.Path{Datastore: "datastore1"}}
 	for source, want := range map[string][2]string{
 		"esxi://root@esx1":           {"esx1", "datastore1@esx1"},

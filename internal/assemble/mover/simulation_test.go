@@ -8,8 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// hardware reads a file of docs/hosts.
-func hardware(t *testing.T, name string) *planfile.Hardware {
+// loadHardware reads a file of docs/hosts.
+func loadHardware(t *testing.T, name string) *planfile.Hardware {
 	t.Helper()
 	h, err := planfile.LoadHardware("../../../docs/hosts/" + name)
 	if err != nil {
@@ -18,7 +18,7 @@ func hardware(t *testing.T, name string) *planfile.Hardware {
 	return h
 }
 
-// simulatedMTV plays a published run; its VMs have that many GiB on each disk.
+// simulatedMTV simulates a published run. The disks of its VMs have gib GiB each.
 func simulatedMTV(t *testing.T, h planfile.Hardware, r bench.MTVRow, gib float64) Simulated {
 	t.Helper()
 	disks := max(r.Disks/r.VMs, 1)
@@ -37,13 +37,13 @@ func simulatedMTV(t *testing.T, h planfile.Hardware, r bench.MTVRow, gib float64
 	return done
 }
 
-// within is how far a prediction may be from what was published.
-const within = 0.15
+// tolerance is the maximum relative difference between a prediction and the published value.
+const tolerance = 0.15
 
 func TestPublishedColdRunsArePredicted(t *testing.T) {
-	h, mtv, rows := hardware(t, "mtv-cold.yaml"), bench.Seed().MTV, 0
+	h, mtv, rows := loadHardware(t, "mtv-cold.yaml"), bench.Seed().MTV, 0
 	for _, r := range mtv.Cold {
-		if r.Note != "" { // says why it cannot be right
+		if r.Note != "" { // the note is the reason why the row is excluded
 			continue
 		}
 		rows++
@@ -54,34 +54,34 @@ func TestPublishedColdRunsArePredicted(t *testing.T) {
 			published = float64(r.VMs) * mtv.DiskGiB * 1024 / r.MiBs / 60
 		}
 		t.Logf("%3d VMs on %d hosts: %.0f min, %.0f published: %+.1f %%", r.VMs, r.Hosts, minutes, published, 100*(minutes/published-1))
-		if math.Abs(minutes/published-1) > within {
-			t.Errorf("%+v: %.1f minutes", r, minutes)
+		if math.Abs(minutes/published-1) > tolerance {
+			t.Errorf("%+v: got %.1f minutes, want about %.1f", r, minutes, published)
 		}
 		if done.Least >= done.Makespan || done.Most <= done.Makespan || published < done.Least.Minutes() || published > done.Most.Minutes() {
-			t.Errorf("%+v: between %v and %v", r, done.Least, done.Most)
+			t.Errorf("%+v: got bounds %v and %v", r, done.Least, done.Most)
 		}
 	}
 	if rows != 7 {
-		t.Errorf("%d rows", rows)
+		t.Errorf("got %d rows, want 7", rows)
 	}
 }
 
 func TestPublishedWarmRunsArePredicted(t *testing.T) {
-	h, mtv := hardware(t, "mtv-warm.yaml"), bench.Seed().MTV
+	h, mtv := loadHardware(t, "mtv-warm.yaml"), bench.Seed().MTV
 	for _, r := range mtv.Warm {
 		done := simulatedMTV(t, *h, r, mtv.DiskGiB)
 		rate := float64(done.Bytes) / bench.MiB / done.Makespan.Seconds()
 		t.Logf("%3d disks of %d VMs on %d hosts: %.0f MiB/s, %.0f published: %+.1f %%", r.Disks, r.VMs, r.Hosts, rate, r.MiBs, 100*(rate/r.MiBs-1))
-		if math.Abs(rate/r.MiBs-1) > within {
-			t.Errorf("%+v: %.1f MiB/s", r, rate)
+		if math.Abs(rate/r.MiBs-1) > tolerance {
+			t.Errorf("%+v: got %.1f MiB/s, want about %.1f", r, rate, r.MiBs)
 		}
 	}
 }
 
-// What the same hardware does with our scheduler: no slot is held by what is not moving, and
-// twenty VMs of a host are enough.
-func TestOurSchedulingOnTheSameHardware(t *testing.T) {
-	h, mtv := hardware(t, "mtv-cold.yaml"), bench.Seed().MTV
+// The scheduler of decamp takes less time on the same hardware: only transfers hold slots, and twenty VMs per host are
+// enough.
+func TestDecampSchedulerIsFasterOnSameHardware(t *testing.T) {
+	h, mtv := loadHardware(t, "mtv-cold.yaml"), bench.Seed().MTV
 	for _, r := range mtv.Cold {
 		if r.VMs != 500 {
 			continue
@@ -89,9 +89,9 @@ func TestOurSchedulingOnTheSameHardware(t *testing.T) {
 		theirs := simulatedMTV(t, *h, r, mtv.DiskGiB)
 		h.Hold, r.Inflight = 0, VMsPerHost
 		ours := simulatedMTV(t, *h, r, mtv.DiskGiB)
-		t.Logf("500 VMs in one plan: %v, %v published and %v simulated with its own", ours.Makespan, r.Minutes, theirs.Makespan)
+		t.Logf("500 VMs in one plan: %v; published: %v min; simulated with the published scheduler: %v", ours.Makespan, r.Minutes, theirs.Makespan)
 		if ours.Makespan >= theirs.Makespan*9/10 {
-			t.Errorf("%v, theirs %v", ours.Makespan, theirs.Makespan)
+			t.Errorf("got %v, want less than 90 %% of %v", ours.Makespan, theirs.Makespan)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/bench/advise"
 )
 
-func fit(t *testing.T, rows []bench.Row) *advise.Model {
+func fitModel(t *testing.T, rows []bench.Row) *advise.Model {
 	t.Helper()
 	m, err := advise.Fit(rows)
 	if err != nil {
@@ -18,7 +18,7 @@ func fit(t *testing.T, rows []bench.Row) *advise.Model {
 	return m
 }
 
-// Each asynchronous row is predicted by a model that never saw it.
+// Each asynchronous row is predicted by a model that was fitted to the other rows.
 func TestRowsLeftOutArePredicted(t *testing.T) {
 	rows := bench.Seed().Matrix
 	var errors []float64
@@ -26,7 +26,7 @@ func TestRowsLeftOutArePredicted(t *testing.T) {
 		if r.Export != bench.Async {
 			continue
 		}
-		p, err := fit(t, slices.Delete(slices.Clone(rows), i, i+1)).Predict(r.Setup)
+		p, err := fitModel(t, slices.Delete(slices.Clone(rows), i, i+1)).Predict(r.Setup)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,59 +37,59 @@ func TestRowsLeftOutArePredicted(t *testing.T) {
 	slices.Sort(errors)
 	median, worst := (errors[7]+errors[8])/2, errors[15]
 	if len(errors) != 16 || median > 0.05 || worst > 0.15 {
-		t.Errorf("of %d rows: median %.1f %%, worst %.1f %%", len(errors), 100*median, 100*worst)
+		t.Errorf("errors of %d rows: median %.1f %%, worst %.1f %%; want at most 5 and 15 %% of 16", len(errors), 100*median, 100*worst)
 	}
 }
 
-// noise is what two rows of the same setups may be apart: frames of 9000 bytes did between 1.4
-// and 4.6 % for no other reason.
+// noise is the possible difference between two measurements of the same setup. The effect of frames of 9000 bytes
+// varies between 1.4 and 4.6 % without another cause.
 const noise = 0.05
 
-// Each isolated effect has the sign that was measured; the effects of one variable, and the means
-// of the variables, have the order that was measured, as far as it is more than noise.
+// Each predicted effect has the measured sign. The effects of a variable, and the means of the variables, have the
+// measured order if they differ by more than the noise.
 func TestEffectsHaveTheirSignAndOrder(t *testing.T) {
 	rows := bench.Seed().Matrix
-	m := fit(t, rows)
+	m := fitModel(t, rows)
 	type effect struct {
-		name       string
-		said, seen float64 // logarithms of factors
+		name                string
+		predicted, measured float64 // logarithms of factors
 	}
 	var means []effect
-	ordered := func(effects []effect) {
+	checkOrder := func(effects []effect) {
 		for _, a := range effects {
 			for _, b := range effects {
-				if a.seen > b.seen+noise && a.said <= b.said {
-					t.Errorf("%s did more than %s, but not in the model: %.3f, %.3f", a.name, b.name, a.said, b.said)
+				if a.measured > b.measured+noise && a.predicted <= b.predicted {
+					t.Errorf("predicted effect of %s is %.3f, want more than that of %s, %.3f", a.name, a.predicted, b.name, b.predicted)
 				}
 			}
 		}
 	}
 	for _, v := range advise.Variables {
-		var of []effect
+		var effects []effect
 		mean := effect{name: string(v)}
 		for _, e := range advise.Effects(rows) {
 			if e.Variable != v {
 				continue
 			}
-			said, seen := math.Log(predict(t, m, e.After.Setup)/predict(t, m, e.Before.Setup)), math.Log(e.Factor())
-			if math.Signbit(said) != math.Signbit(seen) {
-				t.Errorf("%s: %v, predicted %+.3f", v, e, said)
+			predicted, measured := math.Log(predictRate(t, m, e.After.Setup)/predictRate(t, m, e.Before.Setup)), math.Log(e.Factor())
+			if math.Signbit(predicted) != math.Signbit(measured) {
+				t.Errorf("%s: %v, predicted %+.3f", v, e, predicted)
 			}
-			of = append(of, effect{e.String(), said, seen})
-			mean.said, mean.seen = mean.said+said, mean.seen+seen
+			effects = append(effects, effect{e.String(), predicted, measured})
+			mean.predicted, mean.measured = mean.predicted+predicted, mean.measured+measured
 		}
-		if len(of) == 0 {
-			t.Fatalf("no pair shows what %s does", v)
+		if len(effects) == 0 {
+			t.Fatalf("no pair of rows differs only by %s", v)
 		}
-		ordered(of)
-		mean.said, mean.seen = mean.said/float64(len(of)), mean.seen/float64(len(of))
-		t.Logf("%-7s times %.3f predicted, %.3f measured, %d pairs", v, math.Exp(mean.said), math.Exp(mean.seen), len(of))
+		checkOrder(effects)
+		mean.predicted, mean.measured = mean.predicted/float64(len(effects)), mean.measured/float64(len(effects))
+		t.Logf("%-7s times %.3f predicted, %.3f measured, %d pairs", v, math.Exp(mean.predicted), math.Exp(mean.measured), len(effects))
 		means = append(means, mean)
 	}
-	ordered(means)
+	checkOrder(means)
 }
 
-func predict(t *testing.T, m *advise.Model, s bench.Setup) float64 {
+func predictRate(t *testing.T, m *advise.Model, s bench.Setup) float64 {
 	t.Helper()
 	p, err := m.Predict(s)
 	if err != nil {
@@ -98,10 +98,10 @@ func predict(t *testing.T, m *advise.Model, s bench.Setup) float64 {
 	return p.MiBs
 }
 
-// The rows of synchronous exports, two of which contradict their own durations.
+// The model predicts the rows of synchronous exports. Two of them have a rate that contradicts their duration.
 func TestSyncRows(t *testing.T) {
 	rows := bench.Seed().Matrix
-	m := fit(t, rows)
+	m := fitModel(t, rows)
 	contradict := 0
 	for i, r := range rows {
 		if r.Export != bench.Sync {
@@ -109,15 +109,15 @@ func TestSyncRows(t *testing.T) {
 		}
 		if r.Contradicts() {
 			contradict++
-			// The other row of this medium alone must do.
-			m = fit(t, slices.Delete(slices.Clone(rows), i, i+1))
+			// Fit the model to the other row of this medium only.
+			m = fitModel(t, slices.Delete(slices.Clone(rows), i, i+1))
 		}
 		timed := float64(r.Allocated) / bench.MiB / r.Seconds
-		if off := predict(t, m, r.Setup)/timed - 1; math.Abs(off) > 0.25 {
-			t.Errorf("%s: %+.1f %%", r.Name(), 100*off)
+		if off := predictRate(t, m, r.Setup)/timed - 1; math.Abs(off) > 0.25 {
+			t.Errorf("the prediction of %s differs by %+.1f %%, want at most 25 %%", r.Name(), 100*off)
 		}
 	}
 	if contradict != 2 {
-		t.Errorf("%d rows contradict themselves", contradict)
+		t.Errorf("%d rows contradict themselves, want 2", contradict)
 	}
 }

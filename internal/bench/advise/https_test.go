@@ -14,15 +14,15 @@ func TestHTTPSRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range rows {
-		said := m.Predict(r.Connections, 1, r.MTU) * bench.MiB * 8 / 1e6
-		if said < r.Megabits[0]-1 || said > r.Megabits[1]+1 {
-			t.Errorf("%+v: %.0f Mbit/s", r, said)
+		predicted := m.Predict(r.Connections, 1, r.MTU) * bench.MiB * 8 / 1e6
+		if predicted < r.Megabits[0]-1 || predicted > r.Megabits[1]+1 {
+			t.Errorf("%+v: predicted %.0f Mbit/s", r, predicted)
 		}
 	}
 	if m.Connection < 50 || m.Connection > 60 {
-		t.Errorf("one connection gives %.1f MiB/s, where hosts were seen to cap at 50 to 60", m.Connection)
+		t.Errorf("rate of one connection is %.1f MiB/s, want the 50 to 60 that hosts reach", m.Connection)
 	}
 	if _, err := advise.FitHTTPS(rows[:2]); err == nil {
-		t.Error("fitted without a row of jumbo frames")
+		t.Error("FitHTTPS succeeded without a row of jumbo frames")
 	}
 }

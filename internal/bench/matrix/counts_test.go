@@ -16,23 +16,23 @@ const (
 	someSNMP = "Ip: Forwarding DefaultTTL\nIp: 1 64\nTcp: RtoAlgorithm InSegs OutSegs RetransSegs InErrs\nTcp: 1 20 30 42 0\nUdp: InDatagrams\nUdp: 1\n"
 )
 
-func TestWhatTheKernelCounts(t *testing.T) {
+func TestCountersOfTheKernel(t *testing.T) {
 	all := parseDiskStats([]byte(someDisks))
 	if got := all[device{259, 0}]; len(all) != 2 || got != (written{2000, 160000, 1200 * time.Millisecond}) {
-		t.Errorf("%+v", all)
+		t.Errorf("disk counters are %+v", all)
 	}
 	if n, err := parseResent([]byte(someSNMP)); err != nil || n != 42 {
-		t.Errorf("%d, %v", n, err)
+		t.Errorf("%d segments were sent again, want 42; %v", n, err)
 	}
 	if _, err := parseResent([]byte("Tcp: InSegs\nTcp: 1\n")); err == nil {
-		t.Error("nothing told of what was sent again, and it was found")
+		t.Error("parseResent returned no error without RetransSegs")
 	}
 	if c, err := countNow(); err != nil || c.cpu <= 0 {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("current counters are %+v, %v", c, err)
 	}
 }
 
-// A device that two folders lie on counts once, and one that nobody counts is said to be.
+// A device of two folders counts once, and the row names a device without counters as absent.
 func TestBook(t *testing.T) {
 	folder := t.TempDir()
 	d, err := deviceOf(folder)
@@ -45,12 +45,12 @@ func TestBook(t *testing.T) {
 	var row bench.Row
 	addCounts(&row, before, after, []string{folder, folder})
 	if row.Written != (bench.Device{IOPS: 25, MiBs: 2, Busy: 0.5}) || row.CPU != 2 || *row.Retransmits != 2 || row.Absent != nil {
-		t.Errorf("%+v", row)
+		t.Errorf("the row is %+v", row)
 	}
 	row = bench.Row{}
 	addCounts(&row, counts{at: began}, after, []string{folder})
 	if row.Written != (bench.Device{}) || row.Absent["written"] == "" {
-		t.Errorf("%+v", row)
+		t.Errorf("the row without counters is %+v", row)
 	}
 }
 

@@ -21,7 +21,7 @@ func TestMountOf(t *testing.T) {
 		"/srv/with blank/x": "btrfs on /dev/sdb1",
 	} {
 		if got := mountOf([]byte(someMounts), path); got != want {
-			t.Errorf("%s: %s", path, got)
+			t.Errorf("mountOf(%s) = %q, want %q", path, got, want)
 		}
 	}
 }
@@ -29,10 +29,10 @@ func TestMountOf(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	var on bench.Conditions
 	if err := Describe(&on, Cell{Folders: []string{t.TempDir()}}); err != nil || on.Kernel == "" || on.Cores < 1 || on.Storage == "" {
-		t.Errorf("%+v, %v", on, err)
+		t.Errorf("conditions are %+v, %v", on, err)
 	}
 	if got := modelName([]byte("processor : 0\nmodel name\t: A fast one\nmodel name : B\n")); got != "A fast one" {
-		t.Error(got)
+		t.Errorf("model name is %q", got)
 	}
 }
 

@@ -29,7 +29,7 @@ parallel: [1, 2]
 copies: [2]
 `
 
-func cells(t *testing.T, text string) []matrix.Cell {
+func parseCells(t *testing.T, text string) []matrix.Cell {
 	t.Helper()
 	m, found := planfile.ParseMatrix([]byte(text))
 	if len(found) > 0 {
@@ -38,12 +38,12 @@ func cells(t *testing.T, text string) []matrix.Cell {
 	return matrix.Cells(m)
 }
 
-// The ends come first, the link is outermost, and every row has a name of its own.
+// For each link, the cells of the ends are first. Every cell has a different name.
 func TestCells(t *testing.T) {
 	var names []string
-	for _, c := range cells(t, spec) {
+	for _, c := range parseCells(t, spec) {
 		if s, err := bench.ParseName(c.Name()); err != nil || s != c.Setup {
-			t.Errorf("%s is read as %+v, %v", c.Name(), s, err)
+			t.Errorf("%s is parsed as %+v, %v", c.Name(), s, err)
 		}
 		names = append(names, fmt.Sprintf("%s %s %s", c.Name(), strings.Join(c.VMs, "+"), strings.Join(c.Folders, "+")))
 	}
@@ -66,47 +66,47 @@ func TestCells(t *testing.T) {
 		"esxi_ssd_landing_nvme_1g_mtu1500_to2 one /srv/a+/srv/b",
 	}
 	if got := names[:len(want)]; !slices.Equal(got, want) {
-		t.Errorf("%s", strings.Join(got, "\n"))
+		t.Errorf("cells are\n%s", strings.Join(got, "\n"))
 	}
 	if len(names) != 29 || !strings.HasPrefix(names[16], "esxi_ssd_https_null_10g_mtu9000_x1 ") {
-		t.Errorf("%d cells, of the second link first %s", len(names), names[16])
+		t.Errorf("%d cells, want 29; the first cell of the second link is %s", len(names), names[16])
 	}
-	if n := len(cells(t, strings.Replace(spec, "streams:", "ends: false\nstreams:", 1))); n != 20 {
-		t.Errorf("without the ends %d cells", n)
+	if n := len(parseCells(t, strings.Replace(spec, "streams:", "ends: false\nstreams:", 1))); n != 20 {
+		t.Errorf("%d cells without the ends, want 20", n)
 	}
 }
 
-// A host's own clone is of the exports that there are, each as it is, and needs both ends.
+// Cells of clones by a host use the mounted exports with their mode, and need a source and a destination.
 func TestCellsOfExports(t *testing.T) {
 	text := strings.NewReplacer("[https, landing]", "[nfs]", `"dir:/srv/b"]`, `"dir:/srv/b"], nfs: [{folder: "dir:/srv/x", datastore: fast, export: async}, {folder: "dir:/srv/y", datastore: slow, export: sync}]`).Replace(spec)
-	var told []string
-	for _, c := range cells(t, text) {
+	var got []string
+	for _, c := range parseCells(t, text) {
 		if c.Source != bench.Pattern && c.Link == 0 {
-			told = append(told, fmt.Sprintf("%s %s %s", c.Name(), c.Datastore, c.Folders))
+			got = append(got, fmt.Sprintf("%s %s %s", c.Name(), c.Datastore, c.Folders))
 		}
 	}
 	want := "esxi_ssd_nfs_nvme_1g_mtu1500 fast [/srv/x], esxi_ssd_nfs_nvme_1g_mtu1500_sync slow [/srv/y]"
-	if got := strings.Join(told, ", "); got != want {
-		t.Error(got)
+	if got := strings.Join(got, ", "); got != want {
+		t.Errorf("cells are %s, want %s", got, want)
 	}
 }
 
-// fake measures by saying a rate, and counts.
-type fake struct {
+// A fakeRunner is a Runner that records the entered links and the measured cells, and measures nothing.
+type fakeRunner struct {
 	*matrix.Runner
 	entered, measured []string
 	fail              map[string]error
 }
 
-func newFake(t *testing.T, path string) *fake {
+func newFakeRunner(t *testing.T, path string) *fakeRunner {
 	t.Helper()
 	log, err := matrix.OpenLog(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { log.Close() })
-	f := &fake{fail: map[string]error{}}
-	f.Runner = &matrix.Runner{Cells: cells(t, spec), Origin: "us", Log: log,
+	f := &fakeRunner{fail: map[string]error{}}
+	f.Runner = &matrix.Runner{Cells: parseCells(t, spec), Origin: "us", Log: log,
 		Enter: func(_ context.Context, link int) error { f.entered = append(f.entered, fmt.Sprint(link)); return nil },
 		Measure: func(_ context.Context, c matrix.Cell) (bench.Row, error) {
 			f.measured = append(f.measured, c.Name())
@@ -115,11 +115,11 @@ func newFake(t *testing.T, path string) *fake {
 	return f
 }
 
-// Whatever a run was ended by, the next one measures what is missing, and nothing else.
-func TestRunGoesOnWhereItWas(t *testing.T) {
+// After a run that was interrupted or had failures, the next run measures only the missing cells.
+func TestMatrixRunResumes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
 	ctx, cancel := context.WithCancel(t.Context())
-	first := newFake(t, path)
+	first := newFakeRunner(t, path)
 	first.fail["esxi_ssd_https_null_1g_mtu1500_x8"] = fault.New(fault.Transient, "reset")
 	first.Told = func(p matrix.Progress) {
 		if p.Row != nil && p.Number == 5 {
@@ -132,25 +132,25 @@ func TestRunGoesOnWhereItWas(t *testing.T) {
 	if err := first.Log.Close(); err != nil {
 		t.Fatal(err)
 	}
-	tear(t, path)
-	second := newFake(t, path)
+	truncateLog(t, path)
+	second := newFakeRunner(t, path)
 	if err := second.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(second.measured[:2], " "); got != "esxi_ssd_https_null_1g_mtu1500_x8 pattern_nvme_to2" || len(second.measured) != 29-3 || strings.Join(second.entered, "") != "01" {
-		t.Errorf("went on with %s, %d cells, links %q", got, len(second.measured), second.entered)
+		t.Errorf("the second run began with %s and measured %d cells on links %q", got, len(second.measured), second.entered)
 	}
 	if err := second.Log.Close(); err != nil {
 		t.Fatal(err)
 	}
-	third := newFake(t, path)
+	third := newFakeRunner(t, path)
 	if err := third.Run(t.Context()); err != nil || len(third.measured)+len(third.entered) != 0 {
-		t.Errorf("%v, measured again %q", err, third.measured)
+		t.Errorf("the third run measured %q, %v; want nothing", third.measured, err)
 	}
 }
 
-// tear cuts a file's last line in the middle, as a crash does.
-func tear(t *testing.T, path string) {
+// truncateLog cuts a file in the middle of its last line, as a crash does.
+func truncateLog(t *testing.T, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
 	if err == nil {
@@ -161,57 +161,57 @@ func tear(t *testing.T, path string) {
 	}
 }
 
-// Rows of others, of other VMs or folders are not those that are asked for.
-func TestRowsOfOthersAreMeasuredAnew(t *testing.T) {
+// Has finds only rows with the same VMs and the same origin.
+func TestRowsOfOtherVMsAndOriginsAreNotUsed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
-	f := newFake(t, path)
+	f := newFakeRunner(t, path)
 	if err := f.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	c := f.Cells[0]
 	if _, ok := f.Log.Has(c, "us"); !ok {
-		t.Error("a row that was measured is not found")
+		t.Error("a measured row is not found")
 	}
 	c.VMs = []string{"another"}
 	if _, ok := f.Log.Has(c, "us"); ok {
-		t.Error("a row of another VM is taken")
+		t.Error("the row of another VM is found")
 	}
 	if _, ok := f.Log.Has(f.Cells[0], "them"); ok {
-		t.Error("a row of others is taken")
+		t.Error("the row of another origin is found")
 	}
 }
 
 func TestLogRefuses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
-	f := newFake(t, path)
+	f := newFakeRunner(t, path)
 	if _, err := matrix.OpenLog(path); !fault.Is(err, fault.Conflict) {
-		t.Errorf("a second process: %v", err)
+		t.Errorf("second process: got %v, want Conflict", err)
 	}
 	if err := f.Log.Append(bench.Row{}); !fault.Is(err, fault.Internal) {
-		t.Errorf("a row without a name: %v", err)
+		t.Errorf("row without a name: got %v, want Internal", err)
 	}
 	other := filepath.Join(t.TempDir(), "x")
 	if err := os.WriteFile(other, []byte("a letter\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := matrix.OpenLog(other); !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" {
-		t.Errorf("a file of another kind: %v", err)
+		t.Errorf("file of another kind: got %v, want Invalid with a hint", err)
 	}
 	if text, err := os.ReadFile(other); err != nil || string(text) != "a letter\n" {
-		t.Errorf("it was changed: %q, %v", text, err)
+		t.Errorf("the refused file was changed: %q, %v", text, err)
 	}
 }
 
-// A full disk ends it: every other cell would fail alike.
-func TestFullDiskEndsIt(t *testing.T) {
-	f := newFake(t, filepath.Join(t.TempDir(), "rows.jsonl"))
+// A full disk ends the run, because every other cell would fail, too. An error of Enter also ends it.
+func TestFullDiskEndsTheRun(t *testing.T) {
+	f := newFakeRunner(t, filepath.Join(t.TempDir(), "rows.jsonl"))
 	f.fail["pattern_nvme"] = fault.New(fault.Full, "no space")
 	if err := f.Run(t.Context()); !fault.Is(err, fault.Full) || len(f.measured) != 4 {
 		t.Errorf("%v after %q", err, f.measured)
 	}
-	f = newFake(t, filepath.Join(t.TempDir(), "rows.jsonl"))
+	f = newFakeRunner(t, filepath.Join(t.TempDir(), "rows.jsonl"))
 	f.Enter = func(context.Context, int) error { return errors.New("the MTU is another") }
 	if err := f.Run(t.Context()); err == nil || len(f.measured) > 0 {
-		t.Errorf("%v, measured %q", err, f.measured)
+		t.Errorf("with an error of Enter: got %v, measured %q", err, f.measured)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/guest"
 )
 
-// bzImage is the head of a kernel.
+// bzImage returns the header of a kernel image with a release.
 func bzImage(release string) []byte {
 	head := make([]byte, 0x400)
 	copy(head[0x202:], "HdrS")
@@ -22,8 +22,8 @@ func bzImage(release string) []byte {
 	return head
 }
 
-// machine has a kernel in its boot folder, and its modules.
-func machine(t *testing.T, release, dep, builtIn string) string {
+// machineRoot returns a root folder with a kernel and its modules.
+func machineRoot(t *testing.T, release, dep, builtIn string) string {
 	t.Helper()
 	root := t.TempDir()
 	modules := filepath.Join(root, "lib/modules", release)
@@ -53,9 +53,9 @@ kernel/fs/xfs/xfs.ko.xz: kernel/lib/libcrc32c.ko.xz
 
 var onXFS = []convert.Volume{{Kind: guest.XFS}}
 
-// Modules are loaded after what they need, checksums first, and what is built in not at all.
+// Modules are loaded after their dependencies, checksums first. Built-in modules are not loaded.
 func TestModulesAreLoadedInOrder(t *testing.T) {
-	o := New(Options{Root: machine(t, "6.1.0-1-amd64", someModules, "kernel/drivers/scsi/sd_mod.ko\n")}).o
+	o := New(Options{Root: machineRoot(t, "6.1.0-1-amd64", someModules, "kernel/drivers/scsi/sd_mod.ko\n")}).o
 	k, err := o.findKernel(onXFS)
 	if err != nil {
 		t.Fatal(err)
@@ -73,13 +73,13 @@ func TestModulesAreLoadedInOrder(t *testing.T) {
 	}
 }
 
-// A machine that has nothing to make an appliance of says what it lacks, and how to get it.
+// If a file for the appliance is missing, the error names it and the remedy installs it.
 func TestNoKernel(t *testing.T) {
-	noDep := machine(t, "6.1.0-1-amd64", "", "")
+	noDep := machineRoot(t, "6.1.0-1-amd64", "", "")
 	if err := os.Remove(filepath.Join(noDep, "lib/modules/6.1.0-1-amd64/modules.dep")); err != nil {
 		t.Fatal(err)
 	}
-	odd := machine(t, "6.1.0-1-amd64", someModules, "")
+	odd := machineRoot(t, "6.1.0-1-amd64", someModules, "")
 	if err := os.WriteFile(filepath.Join(odd, "boot/vmlinuz-6.1.0-1-amd64"), []byte("\x7fELF"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -87,20 +87,20 @@ func TestNoKernel(t *testing.T) {
 		"no kernel":   {t.TempDir(), "no vmlinuz"},
 		"no modules":  {noDep, "depmod did not run"},
 		"no bzImage":  {odd, "not a bzImage"},
-		"no xfs":      {machine(t, "5.14.0-1", strings.ReplaceAll(someModules, "/xfs.ko", "/yfs.ko"), "kernel/drivers/scsi/sd_mod.ko\n"), "no module xfs"},
-		"no hardware": {machine(t, "5.14.0-1", "kernel/fs/xfs/xfs.ko:\n", ""), "no module virtio_pci"},
+		"no xfs":      {machineRoot(t, "5.14.0-1", strings.ReplaceAll(someModules, "/xfs.ko", "/yfs.ko"), "kernel/drivers/scsi/sd_mod.ko\n"), "no module xfs"},
+		"no hardware": {machineRoot(t, "5.14.0-1", "kernel/fs/xfs/xfs.ko:\n", ""), "no module virtio_pci"},
 	} {
 		_, err := New(Options{Root: c.root}).Mount(t.Context(), onXFS)
 		if !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), c.want) || !strings.Contains(fault.HintOf(err), "apt install") {
-			t.Errorf("%s: %v; %s", name, err, fault.HintOf(err))
+			t.Errorf("%s: got %v; %s, want an error about %q", name, err, fault.HintOf(err), c.want)
 		}
 	}
 }
 
-// A kernel that is named is taken, and no other; what it lacks is said with where it was looked for.
-func TestKernelThatIsNamed(t *testing.T) {
-	good, other := machine(t, "6.1.0-1-amd64", someModules, "kernel/drivers/scsi/sd_mod.ko\n"), machine(t, "5.14.0-1", someModules, "kernel/drivers/scsi/sd_mod.ko\n")
-	apart := t.TempDir() // an image with no modules near it
+// Options.Kernel selects the kernel. If its modules are missing, the error contains the path that was searched.
+func TestKernelOptionSelectsKernel(t *testing.T) {
+	good, other := machineRoot(t, "6.1.0-1-amd64", someModules, "kernel/drivers/scsi/sd_mod.ko\n"), machineRoot(t, "5.14.0-1", someModules, "kernel/drivers/scsi/sd_mod.ko\n")
+	apart := t.TempDir() // has images without modules
 	for path, data := range map[string][]byte{"bare": bzImage("4.19.0-1"), "elf": []byte("\x7fELF")} {
 		if err := os.WriteFile(filepath.Join(apart, path), data, 0o644); err != nil {
 			t.Fatal(err)
@@ -109,35 +109,35 @@ func TestKernelThatIsNamed(t *testing.T) {
 	a := New(Options{Root: other, Kernel: filepath.Join(good, "boot/vmlinuz-6.1.0-1-amd64")})
 	k, err := a.o.findKernel(onXFS)
 	if err != nil || k.release != "6.1.0-1-amd64" || a.Check() != nil {
-		t.Errorf("%+v, %v", k, err)
+		t.Errorf("got kernel %+v, error %v", k, err)
 	}
 	for name, c := range map[string]struct {
 		image string
 		kind  fault.Kind
 		want  string
 	}{
-		"is not there": {"none", fault.NotFound, "no such file"},
-		"no modules":   {"bare", fault.NotFound, "lib/modules/4.19.0-1"},
-		"no kernel":    {"elf", fault.Unsupported, "not a bzImage"},
+		"missing":    {"none", fault.NotFound, "no such file"},
+		"no modules": {"bare", fault.NotFound, "lib/modules/4.19.0-1"},
+		"no kernel":  {"elf", fault.Unsupported, "not a bzImage"},
 	} {
 		err := New(Options{Root: other, Kernel: filepath.Join(apart, c.image)}).Check()
 		if !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) || fault.HintOf(err) == "" {
-			t.Errorf("%s: %v; %s", name, err, fault.HintOf(err))
+			t.Errorf("%s: got %v; %s, want an error about %q", name, err, fault.HintOf(err), c.want)
 		}
 	}
 }
 
-// A program that needs libraries cannot be alone in a VM.
-func TestProgramHasToBeStatic(t *testing.T) {
-	root := machine(t, "6.1.0-1-amd64", "", "kernel/virtio_pci.ko\nkernel/virtio_scsi.ko\nkernel/sd_mod.ko\nkernel/virtio_console.ko\nkernel/xfs.ko\n")
+// A dynamically linked program is refused: the appliance has no libraries.
+func TestProgramMustBeStatic(t *testing.T) {
+	root := machineRoot(t, "6.1.0-1-amd64", "", "kernel/virtio_pci.ko\nkernel/virtio_scsi.ko\nkernel/sd_mod.ko\nkernel/virtio_console.ko\nkernel/xfs.ko\n")
 	_, err := New(Options{Root: root, Program: "/bin/sh"}).Mount(t.Context(), onXFS)
 	if !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), "CGO_ENABLED=0") {
-		t.Errorf("%v; %s", err, fault.HintOf(err))
+		t.Errorf("got %v; %s, want an unsupported error about CGO_ENABLED", err, fault.HintOf(err))
 	}
 }
 
-// What the console keeps is its end, and nothing that a terminal would act on.
-func TestConsoleKeepsItsEnd(t *testing.T) {
+// The console keeps the last lines, without control characters.
+func TestConsoleKeepsTheLastLines(t *testing.T) {
 	c := &console{}
 	for range 10000 {
 		if _, err := c.Write([]byte("line that is forgotten\n")); err != nil {
@@ -148,7 +148,7 @@ func TestConsoleKeepsItsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.lastLines(); len(c.text) > maxConsole || !strings.HasSuffix(got, "; [2J panic; last") {
-		t.Errorf("%d bytes kept, %q", len(c.text), got)
+		t.Errorf("console keeps %d bytes, last lines %q", len(c.text), got)
 	}
 }
 
@@ -157,7 +157,7 @@ func FuzzReleaseOf(f *testing.F) {
 	f.Add(bzImage("../../etc"))
 	f.Fuzz(func(t *testing.T, image []byte) {
 		if got, err := releaseOf(bytes.NewReader(image)); err == nil && (got == "" || strings.ContainsRune(got, '/')) {
-			t.Errorf("%q", got)
+			t.Errorf("got release %q", got)
 		}
 	})
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A layer that nothing was written to is the disk; so is one that everything was written to.
+// An overlay without writes has the content of the disk, and so has one to which all data was written.
 func TestConformance(t *testing.T) {
 	disktest.TestSource(t, func(_ *testing.T, want disk.Source) disk.Source { return New(want, 1<<30) })
 }
 
-func TestConformanceOfWhatWasWritten(t *testing.T) {
+func TestConformanceOfWrittenData(t *testing.T) {
 	disktest.TestSource(t, func(t *testing.T, want disk.Source) disk.Source {
-		o := New(empty{want}, 1<<30)
+		o := New(emptyDisk{want}, 1<<30)
 		all, err := want.Extents(t.Context(), disk.Range{Len: want.Size()})
 		if err != nil {
 			t.Fatal(err)
@@ -39,21 +39,21 @@ func TestConformanceOfWhatWasWritten(t *testing.T) {
 	})
 }
 
-// empty is a disk of that size without data.
-type empty struct{ disk.Source }
+// emptyDisk is a disk of the same size without data.
+type emptyDisk struct{ disk.Source }
 
-func (e empty) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (e emptyDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
 	clear(p)
 	return e.Source.ReadAt(ctx, p[:0], off)
 }
 
-func (e empty) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+func (e emptyDisk) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
 	return []disk.Extent{{Range: r, Kind: disk.Zero}}, nil
 }
 
-// Random writes read back as an array would have them, the disk beneath stays, and what is
-// told as changed, put onto a copy of it, makes them equal.
-func TestWritesAreKeptApart(t *testing.T) {
+// Random writes read back like writes to a slice, and the disk below stays unchanged. Applying the changes to a copy
+// of the disk gives the same content.
+func TestWritesStayInTheOverlay(t *testing.T) {
 	const size = 1<<20 + 512 // the last page is short
 	base := disk.NewSparsePattern(size, 0.5, 3)
 	want := make([]byte, size)
@@ -81,14 +81,14 @@ func TestWritesAreKeptApart(t *testing.T) {
 		}
 	}
 	if err := o.ApplyTo(t.Context(), copied); err != nil || !bytes.Equal(copied, want) {
-		t.Errorf("what was changed does not make the copy equal, %v", err)
+		t.Errorf("the copy with the changes differs, error %v", err)
 	}
 	if left := memory(make([]byte, size)); base.ReadAt(t.Context(), left, 0) != nil || bytes.Equal(left, want) {
-		t.Error("the disk beneath has changed")
+		t.Error("the disk below has changed")
 	}
 }
 
-func TestChangedIsInOrderAndNoMore(t *testing.T) {
+func TestChangedRanges(t *testing.T) {
 	o := New(disk.NewSparsePattern(1<<20, 0.5, 3), 1<<20)
 	for _, off := range []int64{900_000, 5000, 8190} {
 		if err := o.WriteAt(t.Context(), []byte{1, 2, 3, 4}, off); err != nil {
@@ -102,37 +102,37 @@ func TestChangedIsInOrderAndNoMore(t *testing.T) {
 	}
 }
 
-func TestTooMuchIsRefusedWhole(t *testing.T) {
+func TestOverlayRefusesWritesBeyondLimit(t *testing.T) {
 	o := New(disk.NewSparsePattern(1<<20, 0.5, 3), 2*PageSize)
 	if err := o.WriteAt(t.Context(), make([]byte, 2*PageSize), 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := o.WriteAt(t.Context(), make([]byte, 10), 5*PageSize); !fault.Is(err, fault.Unsupported) {
-		t.Errorf("got %v, want a limit", err)
+		t.Errorf("write beyond the limit: got %v, want an unsupported error", err)
 	}
 	if err := o.WriteAt(t.Context(), make([]byte, 10), 7); err != nil {
-		t.Errorf("a page that is held: %v", err)
+		t.Errorf("write to a page that is already in the overlay: %v", err)
 	}
 	if len(o.Changed()) != 1 {
-		t.Errorf("changed %v", o.Changed())
+		t.Errorf("changed %v, want one range", o.Changed())
 	}
 }
 
-func TestSliceHasItsBounds(t *testing.T) {
+func TestSliceBounds(t *testing.T) {
 	o := New(disk.NewSparsePattern(1<<20, 0.5, 3), 1<<20)
 	s := o.Slice(t.Context(), 8192, 4096)
 	if _, err := s.WriteAt([]byte("within"), 4090); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.WriteAt([]byte("without"), 4090); err == nil {
-		t.Error("a write went beyond the slice")
+		t.Error("a write beyond the slice succeeds")
 	}
 	if _, err := s.ReadAt(make([]byte, 5000), 0); err == nil {
-		t.Error("a read went beyond the slice")
+		t.Error("a read beyond the slice succeeds")
 	}
 	p := make([]byte, 6)
 	if err := o.ReadAt(t.Context(), p, 8192+4090); err != nil || string(p) != "within" {
-		t.Errorf("%q, %v", p, err)
+		t.Errorf("read %q, want %q, error %v", p, "within", err)
 	}
 }
 
@@ -144,8 +144,9 @@ func (m memory) WriteAt(_ context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// What is written above stays there, is read from there, and is taken whole or refused.
-func TestLayerAbove(t *testing.T) {
+// Writes to a layer are visible only there. Merge applies all of them, and CheckMerge refuses a layer that does not
+// fit.
+func TestLayers(t *testing.T) {
 	const size = 64 * PageSize
 	o := New(disk.NewSparsePattern(size, 1, 3), 4*PageSize)
 	write := func(on *Overlay, text string, page int64) {
@@ -167,23 +168,23 @@ func TestLayerAbove(t *testing.T) {
 	write(above, "above", 1)
 	write(above, "fresh", 2)
 	if read(o, 1) != "first" || read(above, 1) != "above" || len(o.Changed()) != 1 {
-		t.Error("what was written above is in the layer beneath")
+		t.Error("a write to the layer is visible in the overlay below")
 	}
 	if err := o.CheckMerge(above); err != nil {
 		t.Fatal(err)
 	}
 	o.Merge(above)
 	if read(o, 1) != "above" || read(o, 2) != "fresh" || len(above.Changed()) != 0 {
-		t.Error("what was written above was not taken")
+		t.Error("Merge did not apply the writes of the layer")
 	}
 	more := o.NewLayer()
 	for page := range int64(3) {
 		write(more, "more.", 10+page)
 	}
 	if err := o.CheckMerge(more); !fault.Is(err, fault.Unsupported) {
-		t.Errorf("five pages fit into four: %v", err)
+		t.Errorf("CheckMerge of five pages into four: got %v, want an unsupported error", err)
 	}
 	if err := more.Close(); err != nil || read(o, 2) != "fresh" {
-		t.Errorf("closing the layer above closed the one beneath: %v", err)
+		t.Errorf("closing the layer closes the overlay below: %v", err)
 	}
 }

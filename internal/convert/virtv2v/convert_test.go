@@ -15,7 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-const writes = `qemu-io -f qcow2 -c "write -P 0x61 1M 64k" "$disk" >/dev/null || exit 1
+const writeScript = `qemu-io -f qcow2 -c "write -P 0x61 1M 64k" "$disk" >/dev/null || exit 1
 echo "[  37.6] Inspecting the source"
 echo "virt-v2v-in-place: warning: could not determine a way to update the configuration of Grub2" >&2
 echo "[    1.165637] pci 0000:00:02.0: [1af4:1005] type 00 class 0x00ff00"
@@ -24,10 +24,10 @@ echo "[ 359.1] Finishing off"
 
 func TestGuestIsChangedOnTheOverlay(t *testing.T) {
 	t.Parallel()
-	s := newStandIn(t, "2.2.0", oldHelp, writes)
+	s := newStandIn(t, "2.2.0", oldHelp, writeScript)
 	j := s.job()
-	var told []string
-	j.Report = func(doing string) { told = append(told, doing) }
+	var reported []string
+	j.Report = func(doing string) { reported = append(reported, doing) }
 	report, err := s.engine(Options{}).Convert(t.Context(), j)
 	if err != nil {
 		t.Fatal(err)
@@ -35,53 +35,53 @@ func TestGuestIsChangedOnTheOverlay(t *testing.T) {
 	if report.Version != "2.2.0" || report.Accel != "tcg" || len(report.Warnings) != 1 || !strings.Contains(report.Warnings[0], "Grub2") {
 		t.Errorf("report %+v", report)
 	}
-	if len(told) != 3 || told[1] != "Inspecting the source" || told[2] != "Finishing off" {
-		t.Errorf("told %q", told)
+	if len(reported) != 3 || reported[1] != "Inspecting the source" || reported[2] != "Finishing off" {
+		t.Errorf("reported steps %q", reported)
 	}
-	if text := s.read("virt-v2v.log"); !strings.Contains(text, "libguestfs: trace") || !strings.Contains(text, "Finishing off") {
+	if text := s.readFile("virt-v2v.log"); !strings.Contains(text, "libguestfs: trace") || !strings.Contains(text, "Finishing off") {
 		t.Errorf("log %q", text)
 	}
-	if base := s.read("disk.raw"); strings.Contains(base, "a") {
-		t.Error("the image beneath has changed")
+	if base := s.readFile("disk.raw"); strings.Contains(base, "a") {
+		t.Error("the base image has changed")
 	}
 	if out, err := exec.Command("qemu-io", "-r", "-f", "qcow2", "-c", "read -P 0x61 1M 64k", s.disk).CombinedOutput(); err != nil || strings.Contains(string(out), "failed") {
-		t.Errorf("the overlay: %v: %s", err, out)
+		t.Errorf("reading the overlay: %v: %s", err, out)
 	}
 }
 
-// What it is given: the domain, and an environment in which libguestfs starts no KVM that does not
-// run, asks no libvirt, and finds no secret.
-func TestWhatItIsGiven(t *testing.T) {
+// virt-v2v gets the domain and an environment without secrets. In it libguestfs does not use libvirt, and not KVM
+// if no vCPU runs.
+func TestVirtV2VInputAndEnvironment(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t, "2.2.0", oldHelp, "")
 	if _, err := s.engine(Options{}).Convert(t.Context(), s.job()); err != nil {
 		t.Fatal(err)
 	}
-	env := strings.Split(s.read("env"), "\n")
+	env := strings.Split(s.readFile("env"), "\n")
 	for _, want := range []string{"LIBGUESTFS_BACKEND=direct", "LIBGUESTFS_BACKEND_SETTINGS=force_tcg", "LC_ALL=C", "HOME=/nowhere", "VIRT_V2V_TMPDIR=" + s.dir} {
 		if !slices.Contains(env, want) {
 			t.Errorf("the environment has no %s: %q", want, env)
 		}
 	}
 	if slices.ContainsFunc(env, func(e string) bool { return strings.Contains(e, "secret") }) || !slices.Contains(env, "SUPERMIN_KERNEL=/k") {
-		t.Errorf("the environment holds a secret, or lacks SUPERMIN_KERNEL: %q", env)
+		t.Errorf("the environment has a secret or no SUPERMIN_KERNEL: %q", env)
 	}
-	if got := s.read("args"); strings.Contains(got, "--block-driver") || strings.Contains(got, "--no-fstrim") || !strings.HasPrefix(got, "-v -x --root single --keys-from-stdin -i libvirtxml ") {
+	if got := s.readFile("args"); strings.Contains(got, "--block-driver") || strings.Contains(got, "--no-fstrim") || !strings.HasPrefix(got, "-v -x --root single --keys-from-stdin -i libvirtxml ") {
 		t.Errorf("arguments %q", got)
 	}
 	var d domain
-	if err := xml.Unmarshal([]byte(s.read("domain.xml")), &d); err != nil {
+	if err := xml.Unmarshal([]byte(s.readFile("domain.xml")), &d); err != nil {
 		t.Fatal(err)
 	}
 	if d.Name != "web <01>" || d.Memory.Value != 512 || d.CPUs != 2 || len(d.Disks) != 1 || d.Disks[0].Source.File != s.disk || d.Disks[0].Driver.Type != "qcow2" {
 		t.Errorf("domain %+v", d)
 	}
-	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "decamp-v2v-*", "domain.xml")); slices.ContainsFunc(left, func(f string) bool { return strings.Contains(s.read("args"), f) }) {
-		t.Errorf("left: %v", left)
+	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "decamp-v2v-*", "domain.xml")); slices.ContainsFunc(left, func(f string) bool { return strings.Contains(s.readFile("args"), f) }) {
+		t.Errorf("the domain file is not removed: %v", left)
 	}
 }
 
-// Options are used where they are known, and KVM where a CPU runs.
+// A newer release gets the options that its help lists. KVM is used if a vCPU runs.
 func TestNewerRelease(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t, "2.12.1", newHelp, "")
@@ -93,26 +93,26 @@ func TestNewerRelease(t *testing.T) {
 	j.Windows, j.EFI = &Windows{Build: 17763, Arch: "x86_64", Server: true}, true
 	report, err := e.Convert(t.Context(), j)
 	if err != nil || report.Accel != "kvm" || !report.SCSI {
-		t.Fatalf("%+v, %v", report, err)
+		t.Fatalf("report %+v, error %v", report, err)
 	}
-	if got := s.read("args"); !strings.Contains(got, "--no-fstrim --block-driver virtio-scsi --keys-from-stdin -i") {
+	if got := s.readFile("args"); !strings.Contains(got, "--no-fstrim --block-driver virtio-scsi --keys-from-stdin -i") {
 		t.Errorf("arguments %q", got)
 	}
-	if env := s.read("env"); strings.Contains(env, "force_tcg") || !strings.Contains(env, "VIRTIO_WIN="+drivers+"\n") {
+	if env := s.readFile("env"); strings.Contains(env, "force_tcg") || !strings.Contains(env, "VIRTIO_WIN="+drivers+"\n") {
 		t.Errorf("environment %q", env)
 	}
 	tool, err := e.Find(t.Context())
 	if err != nil || len(tool.MissingFeatures()) != 0 {
-		t.Errorf("lacks %q, %v", tool.MissingFeatures(), err)
+		t.Errorf("missing features %q, want none, error %v", tool.MissingFeatures(), err)
 	}
 	old, err := newStandIn(t, "2.2.0", oldHelp, "").engine(Options{}).Find(t.Context())
 	if err != nil || len(old.MissingFeatures()) != 2 || old.Version != "2.2.0" {
-		t.Errorf("%+v lacks %q, %v", old, old.MissingFeatures(), err)
+		t.Errorf("%+v: missing features %q, want 2, error %v", old, old.MissingFeatures(), err)
 	}
 }
 
-// Each failure says what virt-v2v said last that means something, with a remedy and the log.
-func TestFailuresAreBroughtForward(t *testing.T) {
+// The error contains the last relevant message of virt-v2v. The hint contains a remedy and the path of the log.
+func TestVirtV2VErrorsContainCauseAndLog(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]struct {
 		script, want, hint string
@@ -143,71 +143,71 @@ echo "rm -rf -- '/tmp/v2v.x'" >&2; exit 1`, "lstat: No such file", "linux-image-
 			s := newStandIn(t, "2.2.0", oldHelp, f.script)
 			_, err := s.engine(Options{}).Convert(t.Context(), s.job())
 			if !fault.Is(err, f.kind) || !strings.Contains(err.Error(), f.want) || !strings.Contains(fault.HintOf(err), f.hint) || !strings.Contains(fault.HintOf(err), s.log) {
-				t.Errorf("%v: %v (%s)", fault.KindOf(err), err, fault.HintOf(err))
+				t.Errorf("got %v (kind %v, hint %s), want %q", err, fault.KindOf(err), fault.HintOf(err), f.want)
 			}
 			if strings.Contains(err.Error(), "Assuming") || strings.Contains(err.Error(), "rm -rf") {
-				t.Errorf("it goes on too long: %v", err)
+				t.Errorf("the error contains lines after the message: %v", err)
 			}
 		})
 	}
 }
 
-// hangs starts a child, as libguestfs starts QEMU, and waits; neither minds being asked to end.
-const hangs = `trap '' TERM
+// hangScript is a script that starts a child, like libguestfs starts QEMU, and never ends. Both ignore SIGTERM.
+const hangScript = `trap '' TERM
 sh -c 'trap "" TERM; echo $$ >'$dir'/child; while :; do sleep 1; done' &
 echo $$ >$dir/parent
 wait
 while :; do sleep 1; done
 `
 
-func (s *standIn) bothRun() bool {
+func (s *standIn) bothRunning() bool {
 	child, err1 := os.ReadFile(filepath.Join(s.dir, "child"))
 	parent, err2 := os.ReadFile(filepath.Join(s.dir, "parent"))
 	return err1 == nil && err2 == nil && len(child) > 1 && len(parent) > 1
 }
 
-func (s *standIn) bothGone() bool {
-	return gone(strings.TrimSpace(s.read("child"))) && gone(strings.TrimSpace(s.read("parent")))
+func (s *standIn) bothEnded() bool {
+	return processEnded(strings.TrimSpace(s.readFile("child"))) && processEnded(strings.TrimSpace(s.readFile("parent")))
 }
 
-func TestCanceledWithAllItStarted(t *testing.T) {
+func TestCancelEndsVirtV2VAndChildren(t *testing.T) {
 	t.Parallel()
-	s := newStandIn(t, "2.2.0", oldHelp, hangs)
+	s := newStandIn(t, "2.2.0", oldHelp, hangScript)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer cancel()
-		wait(t, "both run", s.bothRun)
+		waitFor(t, "both processes run", s.bothRunning)
 	}()
 	if _, err := s.engine(Options{}).Convert(ctx, s.job()); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
-	wait(t, "both are gone", s.bothGone)
+	waitFor(t, "both processes end", s.bothEnded)
 }
 
-func TestEndsByItsDeadline(t *testing.T) {
+func TestVirtV2VEndsAtDeadline(t *testing.T) {
 	t.Parallel()
-	s := newStandIn(t, "2.2.0", oldHelp, hangs)
+	s := newStandIn(t, "2.2.0", oldHelp, hangScript)
 	_, err := s.engine(Options{Deadline: 3 * time.Second}).Convert(t.Context(), s.job())
 	if !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "did not end within 3s") || fault.HintOf(err) == "" {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want a transient error about the deadline with a remedy", err)
 	}
-	if s.bothRun() {
-		wait(t, "both are gone", s.bothGone)
+	if s.bothRunning() {
+		waitFor(t, "both processes end", s.bothEnded)
 	}
 }
 
-// QEMU stops its VM when the disk is full, and waits for ever.
-func TestEndsWhereNoRoomIsLeft(t *testing.T) {
+// QEMU pauses its VM when the disk is full and never continues. Convert ends it.
+func TestVirtV2VEndsOnFullDisk(t *testing.T) {
 	t.Parallel()
-	s := newStandIn(t, "2.2.0", oldHelp, hangs)
+	s := newStandIn(t, "2.2.0", oldHelp, hangScript)
 	_, err := s.engine(Options{Reserve: 1 << 60}).Convert(t.Context(), s.job())
 	if !fault.Is(err, fault.Full) || !strings.Contains(err.Error(), s.dir) || fault.HintOf(err) == "" {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want a full error with the folder and a remedy", err)
 	}
 }
 
-// A child that outlives a virt-v2v which succeeds would write on.
-func TestNothingOutlivesIt(t *testing.T) {
+// Convert kills children that outlive a successful virt-v2v, because they could still write.
+func TestVirtV2VChildrenAreKilled(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t, "2.2.0", oldHelp, `(trap "" HUP TERM; sh -c 'echo $$ >'$dir'/child; exec sleep 1000' >/dev/null 2>&1 </dev/null) &
 while [ ! -s $dir/child ]; do sleep 0.05; done
@@ -215,7 +215,7 @@ echo $$ >$dir/parent`)
 	if _, err := s.engine(Options{}).Convert(t.Context(), s.job()); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, "both are gone", s.bothGone)
+	waitFor(t, "both processes end", s.bothEnded)
 }
 
 func TestNotInstalled(t *testing.T) {
@@ -226,28 +226,28 @@ func TestNotInstalled(t *testing.T) {
 	}
 	e := New(Options{Program: filepath.Join(t.TempDir(), "virt-v2v-in-place")})
 	if _, err := e.Convert(t.Context(), Job{}); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "apt install virt-v2v") {
-		t.Errorf("%v (%s)", err, fault.HintOf(err))
+		t.Errorf("without virt-v2v: %v (%s)", err, fault.HintOf(err))
 	}
 }
 
-// A decamp that is killed takes virt-v2v with it, and what that started.
-func TestVirtV2VDiesWithUs(t *testing.T) {
+// When decamp is killed, virt-v2v and its children end too.
+func TestVirtV2VEndsWithKilledDecamp(t *testing.T) {
 	t.Parallel()
 	if dir := os.Getenv("VIRTV2V_CHILD"); dir != "" {
 		s := &standIn{t: t, dir: dir, disk: filepath.Join(dir, "disk.v2v"), log: filepath.Join(dir, "virt-v2v.log")}
 		_, err := s.engine(Options{}).Convert(t.Context(), s.job())
-		t.Fatalf("it ended: %v", err)
+		t.Fatalf("Convert returned: %v", err)
 	}
-	s := newStandIn(t, "2.2.0", oldHelp, hangs)
-	self := exec.Command(os.Args[0], "-test.run", "^TestVirtV2VDiesWithUs$")
+	s := newStandIn(t, "2.2.0", oldHelp, hangScript)
+	self := exec.Command(os.Args[0], "-test.run", "^TestVirtV2VEndsWithKilledDecamp$")
 	self.Env = append(os.Environ(), "VIRTV2V_CHILD="+s.dir)
 	if err := self.Start(); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, "both run", s.bothRun)
+	waitFor(t, "both processes run", s.bothRunning)
 	if err := self.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = self.Wait() // it was killed
-	wait(t, "both are gone", s.bothGone)
+	_ = self.Wait() // fails because it was killed
+	waitFor(t, "both processes end", s.bothEnded)
 }

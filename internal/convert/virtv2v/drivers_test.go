@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// winFolder is a virtio-win with those files, unpacked.
+// winFolder returns an unpacked virtio-win with the given files.
 func winFolder(t *testing.T, files ...string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "virtio-win")
@@ -28,17 +28,17 @@ func winFolder(t *testing.T, files ...string) string {
 	return dir
 }
 
-// whole is what a virtio-win has for two Windows.
-var whole = []string{"viostor/2k19/amd64/viostor.sys", "vioscsi/2k19/amd64/vioscsi.sys", "NetKVM/2k19/amd64/netkvm.inf",
+// allDrivers are the files of a virtio-win for two Windows versions.
+var allDrivers = []string{"viostor/2k19/amd64/viostor.sys", "vioscsi/2k19/amd64/vioscsi.sys", "NetKVM/2k19/amd64/netkvm.inf",
 	"vioscsi/w8.1/x86/vioscsi.sys", "NetKVM/w8.1/x86/netkvm.inf", "virtio-win_license.txt"}
 
-// The releases of virt-v2v that matter here: those before 2.4 install viostor only.
+// Releases of virt-v2v: those before 2.4 only install viostor.
 var (
 	oldTool = Tool{Version: "2.2.0"}
 	newTool = Tool{Version: "2.12.1", options: map[string]bool{optionBlockDriver: true}}
 )
 
-// toolsFolder is a folder with what virt-v2v starts things in a Windows by.
+// toolsFolder returns a folder with the program that virt-v2v installs to run scripts in Windows.
 func toolsFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,19 +48,19 @@ func toolsFolder(t *testing.T) string {
 	return dir
 }
 
-func TestDriversAreLookedFor(t *testing.T) {
+func TestWindowsDriversAreFound(t *testing.T) {
 	t.Parallel()
-	folder, tools := winFolder(t, whole...), toolsFolder(t)
+	folder, tools := winFolder(t, allDrivers...), toolsFolder(t)
 	environ := func() []string { return []string{"VIRT_TOOLS_DATA_DIR=" + tools} }
 	places := map[string]string{"folder": folder, "iso": isoOf(t, folder, "-J", "-r"), "iso without Joliet": isoOf(t, folder)}
 	for name, place := range places {
 		for _, c := range []struct {
 			w          *Windows
-			old, newer bool // whether that release finds its drivers
+			old, newer bool // whether oldTool and newTool find their drivers
 		}{
 			{&Windows{}, true, true},
 			{&Windows{Build: 17763, Arch: "x86_64", Server: true}, true, true},
-			{&Windows{Build: 20348, Arch: "x86_64", Server: true}, false, false}, // those of 2019 are not taken
+			{&Windows{Build: 20348, Arch: "x86_64", Server: true}, false, false}, // the drivers of 2019 do not match
 			{&Windows{Build: 14393, Arch: "x86_64", Server: true}, false, false},
 			{&Windows{Build: 14393, Arch: "x86_64", Server: true, OrNewer: true}, true, true},
 			{&Windows{Build: 17763, Arch: "aarch64", Server: true}, false, false},
@@ -84,8 +84,8 @@ func TestDriversAreLookedFor(t *testing.T) {
 	}
 }
 
-// virt-v2v takes the drivers of one release each. The folders are those of its windows_virtio.ml.
-func TestFoldersOfAWindows(t *testing.T) {
+// virt-v2v uses the driver folder of one Windows release. The names match its windows_virtio.ml.
+func TestDriverFoldersOfWindowsReleases(t *testing.T) {
 	t.Parallel()
 	for want, w := range map[string]Windows{
 		"xp": {Build: 2600}, "2k3": {Build: 3790, Server: true}, "2k8 vista": {Build: 6002}, "2k8": {Build: 6003, Server: true},
@@ -101,7 +101,7 @@ func TestFoldersOfAWindows(t *testing.T) {
 	}
 }
 
-func TestDriversThatAreNone(t *testing.T) {
+func TestMissingOrInvalidDrivers(t *testing.T) {
 	t.Parallel()
 	other, tools := filepath.Join(t.TempDir(), "other.iso"), toolsFolder(t)
 	if err := os.WriteFile(other, make([]byte, 1<<20), 0o644); err != nil {
@@ -122,13 +122,14 @@ func TestDriversThatAreNone(t *testing.T) {
 		t.Errorf("drivers %q", e.Drivers())
 	}
 	none := t.TempDir()
-	e = New(Options{Drivers: winFolder(t, whole...), Environ: func() []string { return []string{"VIRT_TOOLS_DATA_DIR=" + none} }})
+	e = New(Options{Drivers: winFolder(t, allDrivers...), Environ: func() []string { return []string{"VIRT_TOOLS_DATA_DIR=" + none} }})
 	if err := e.CheckDrivers(oldTool, &Windows{}); !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), none) || !strings.Contains(fault.HintOf(err), "rhsrvany") {
-		t.Errorf("without its tools: %v (%s)", err, fault.HintOf(err))
+		t.Errorf("without rhsrvany.exe: %v (%s)", err, fault.HintOf(err))
 	}
 }
 
-// What VMware was told of a guest may be old: an upgrade in place makes it newer, never another kind.
+// The guest ID of VMware may be outdated: after an upgrade in place the guest is newer than the ID, but of the same
+// edition and architecture.
 func TestWindowsOfAGuestID(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]*Windows{
@@ -154,7 +155,7 @@ func TestWindowsOfAGuestID(t *testing.T) {
 	}
 }
 
-// isoOf makes an ISO image of a folder by a tool that others use.
+// isoOf creates an ISO image of a folder with genisoimage.
 func isoOf(t *testing.T, folder string, args ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.iso")
@@ -165,7 +166,7 @@ func isoOf(t *testing.T, folder string, args ...string) string {
 	return path
 }
 
-// A tool of others lists the same files.
+// isoFiles lists the same files as the folder that genisoimage packed.
 func TestISOFiles(t *testing.T) {
 	t.Parallel()
 	var many []string
@@ -174,7 +175,7 @@ func TestISOFiles(t *testing.T) {
 	}
 	slices.Sort(many)
 	many = slices.Compact(many)
-	folder := winFolder(t, append(many, whole...)...)
+	folder := winFolder(t, append(many, allDrivers...)...)
 	f, err := os.Open(isoOf(t, folder, "-J", "-joliet-long"))
 	if err != nil {
 		t.Fatal(err)

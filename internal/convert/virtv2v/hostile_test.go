@@ -7,8 +7,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory/inventorytest"
 )
 
-// TestHostileInventoryInJobs writes the domain that virt-v2v reads, and reads it. Nothing of the inventory is in
-// the arguments.
+// TestHostileInventoryInJobs writes the domain for virt-v2v and parses it. The arguments contain no data of the
+// inventory.
 func TestHostileInventoryInJobs(t *testing.T) {
 	r := inventorytest.New(12)
 	for range inventorytest.Runs {

@@ -9,10 +9,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// keyFile is a file with a key that only we can read.
+// keyFile creates a key file that only its owner can read.
 func keyFile(t *testing.T, text string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "a:key") // virt-v2v itself takes no name with a colon
+	path := filepath.Join(t.TempDir(), "a:key") // virt-v2v does not accept a name with a colon
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -39,8 +39,8 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
-// What is in a file, not where it is, must never be in an error.
-func TestKeysThatAreNone(t *testing.T) {
+// The error contains the path of the key file, but never its content.
+func TestInvalidKeyFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	shared := keyFile(t, "hush\n")
 	if err := os.Chmod(shared, 0o644); err != nil {
@@ -57,9 +57,9 @@ func TestKeysThatAreNone(t *testing.T) {
 	}
 }
 
-// virt-v2v gets each key by a name that says nothing of where it is, without the newline, for each
-// volume that is locked; and it is in no argument, no log, no file.
-func TestKeysAreHandedOver(t *testing.T) {
+// virt-v2v reads each key, without the newline, from a file descriptor, for each locked volume. No argument, log or
+// file contains a key.
+func TestKeysAreSentByFileDescriptor(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t, "2.2.0", oldHelp, "")
 	j := s.job()
@@ -68,21 +68,21 @@ func TestKeysAreHandedOver(t *testing.T) {
 	if _, err := s.engine(Options{}).Convert(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
-	args := s.read("args")
+	args := s.readFile("args")
 	want := "--key all:file:/dev/fd/3 --key /dev/sda2:file:/dev/fd/3 --key 8f1d2b9c-0000-4000-8000-00000000000a:file:/dev/fd/3 --key /dev/sda2:file:/dev/fd/4 -i libvirtxml"
 	if !strings.Contains(args, want) || strings.Contains(args, "hush") {
 		t.Errorf("arguments %q", args)
 	}
-	if got := s.read("keys"); got != "hush one\nhush one\nhush one\nhush-two\n" {
-		t.Errorf("it read %q", got)
+	if got := s.readFile("keys"); got != "hush one\nhush one\nhush one\nhush-two\n" {
+		t.Errorf("virt-v2v read the keys %q", got)
 	}
-	if strings.Contains(s.read("virt-v2v.log")+s.read("env"), "hush") {
-		t.Error("a key is told")
+	if strings.Contains(s.readFile("virt-v2v.log")+s.readFile("env"), "hush") {
+		t.Error("the log or the environment contains a key")
 	}
 	left, _ := filepath.Glob(filepath.Join(os.TempDir(), "decamp-v2v-*", "*"))
 	for _, path := range left {
 		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), "hush") {
-			t.Errorf("%s has a key", path)
+			t.Errorf("%s contains a key", path)
 		}
 	}
 }

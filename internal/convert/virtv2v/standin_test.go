@@ -15,12 +15,12 @@ import (
 	"github.com/decamp/decamp/internal/lab/executable"
 )
 
-// A standIn is a program that behaves as virt-v2v-in-place does, in the ways that matter here: what it
-// prints of itself, where it writes, how it fails. What it says was taken from logs of 2.2.0.
+// standIn is a program that behaves like virt-v2v-in-place in the aspects that decamp uses: its version and help, the
+// files that it writes, and its failures. The messages are from logs of 2.2.0.
 type standIn struct {
 	t    *testing.T
 	dir  string
-	disk string // a qcow2 overlay
+	disk string // path of a qcow2 overlay
 	log  string
 }
 
@@ -31,8 +31,8 @@ const (
 	newHelp = oldHelp + "  --block-driver <driver>             Prefer 'virtio-blk' or 'virtio-scsi'\n  --no-fstrim                         Do not run fstrim\n  -O <output.xml>                     Create output metadata\n"
 )
 
-// newStandIn has a program whose release is version, and which does what script says: $disk is the
-// first disk of the domain, $dir a folder of the test's.
+// newStandIn returns a program that reports version and help, and otherwise runs script. In it, $disk is the first
+// disk of the domain and $dir is the folder of the test.
 func newStandIn(t *testing.T, version, help, script string) *standIn {
 	t.Helper()
 	s := &standIn{t: t, dir: t.TempDir()}
@@ -71,7 +71,7 @@ echo "libguestfs: trace: set_verbose true" >&2
 
 func (s *standIn) program() string { return filepath.Join(s.dir, "virt-v2v-in-place") }
 
-// engine runs it where no KVM runs.
+// engine returns an Engine that runs the program. By default KVM does not work.
 func (s *standIn) engine(o Options) *Engine {
 	o.Program, o.NBDKit = s.program(), cmp.Or(o.NBDKit, "sh")
 	if o.KVM == nil {
@@ -89,7 +89,7 @@ func (s *standIn) job() Job {
 	return Job{Name: "web <01>", MemoryMiB: 512, CPUs: 2, Disks: []string{s.disk}, Log: s.log}
 }
 
-func (s *standIn) read(name string) string {
+func (s *standIn) readFile(name string) string {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.dir, name))
 	if err != nil {
@@ -98,18 +98,18 @@ func (s *standIn) read(name string) string {
 	return string(text)
 }
 
-// wait polls until is holds.
-func wait(t *testing.T, what string, is func() bool) {
+// waitFor polls a condition until it is true.
+func waitFor(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(3 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); !condition(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("timeout while waiting until %s", what)
 		}
 	}
 }
 
-// gone reports whether no process of that id runs. One that nobody waited for is dead, too.
-func gone(pid string) bool {
+// processEnded reports whether the process with this ID has ended. A zombie has ended too.
+func processEnded(pid string) bool {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return true

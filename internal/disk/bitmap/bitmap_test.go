@@ -10,7 +10,7 @@ import (
 
 const grain = 10
 
-// model is the slow truth: one bool per grain.
+// model is a simple bitmap with one bool per grain.
 type model []bool
 
 func (m model) next(r disk.Range) disk.Range {
@@ -34,13 +34,13 @@ func TestBitmapAgreesWithModel(t *testing.T) {
 		for range 2000 {
 			off := rnd.Int64N(size)
 			r := disk.Range{Off: off, Len: rnd.Int64N(min(size-off, 300) + 1)}
-			step(t, rnd.IntN(3), b, m, r, size)
+			applyAndCompare(t, rnd.IntN(3), b, m, r, size)
 		}
 	}
 }
 
-// step does one operation on both and compares.
-func step(t *testing.T, op int, b *Bitmap, m model, r disk.Range, size int64) {
+// applyAndCompare applies one operation to the bitmap and the model, and compares them.
+func applyAndCompare(t *testing.T, op int, b *Bitmap, m model, r disk.Range, size int64) {
 	t.Helper()
 	switch op {
 	case 0:
@@ -62,12 +62,12 @@ func step(t *testing.T, op int, b *Bitmap, m model, r disk.Range, size int64) {
 			m[i] = false
 		}
 		if b.Has(g.Off) != m[i] {
-			t.Fatalf("op %d on %v: grain %v is %v", op, r, g, b.Has(g.Off))
+			t.Fatalf("op %d on %v: grain %v is %v, want %v", op, r, g, b.Has(g.Off), m[i])
 		}
 	}
 }
 
-func TestParallelSetsAllArrive(t *testing.T) {
+func TestConcurrentSetsLoseNoBits(t *testing.T) {
 	b := New(6400, 1)
 	var wg sync.WaitGroup
 	for i := range int64(8) {
@@ -79,6 +79,6 @@ func TestParallelSetsAllArrive(t *testing.T) {
 	}
 	wg.Wait()
 	if got := b.Next(disk.Range{Len: 6400}); got.Len != 6400 {
-		t.Errorf("first run is %v", got)
+		t.Errorf("first run is %v, want all 6400 bytes", got)
 	}
 }

@@ -13,32 +13,32 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// BenchmarkWrite lands half a GiB of data of a 1 GiB disk, synced, by request size and
-// mode. Bytes are those of the data.
+// BenchmarkWrite writes and syncs half a GiB of data of a disk of 1 GiB, by request size and mode. It
+// reports the bytes of the data.
 func BenchmarkWrite(b *testing.B) {
 	src := disk.NewSparsePattern(1<<30, 0.55, 1)
 	for _, m := range modes {
 		for _, request := range []int64{1 << 20, 4 << 20} {
 			b.Run(m.String()+" "+strconv.FormatInt(request>>20, 10)+" MiB", func(b *testing.B) {
 				var data int64
-				before := cpu(b)
+				before := cpuTime(b)
 				for i := 0; b.Loop(); i++ {
 					f, err := Create(filepath.Join(b.TempDir(), strconv.Itoa(i)), src.Size(), Options{Mode: m})
 					if err != nil {
 						b.Fatal(err)
 					}
-					data = land(b, f, src, request)
+					data = writeConcurrently(b, f, src, request)
 				}
 				b.SetBytes(data)
 				gib := float64(data) * float64(b.N) / (1 << 30)
-				b.ReportMetric((cpu(b)-before).Seconds()/gib, "cpu-s/GiB")
+				b.ReportMetric((cpuTime(b)-before).Seconds()/gib, "cpu-s/GiB")
 			})
 		}
 	}
 }
 
-// cpu returns what this process has used, kernel included.
-func cpu(b *testing.B) time.Duration {
+// cpuTime returns the user and system time of this process.
+func cpuTime(b *testing.B) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
 		b.Fatal(err)
@@ -46,9 +46,9 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// land copies src to dst with as many streams as dst wants, finishes it and returns how
-// many bytes of data there were.
-func land(b *testing.B, dst disk.Target, src disk.Source, request int64) int64 {
+// writeConcurrently copies src to dst with the number of streams in the hints of dst, and finishes dst. It returns
+// the number of bytes of data.
+func writeConcurrently(b *testing.B, dst disk.Target, src disk.Source, request int64) int64 {
 	extents, err := src.Extents(b.Context(), disk.Range{Len: src.Size()})
 	if err != nil {
 		b.Fatal(err)

@@ -17,17 +17,17 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// requires skips a test on a machine that lacks something: "root" or a program.
-func requires(t testing.TB, what string) {
+// skipWithout skips the test if a program is not in PATH, or without root privileges if name is "root".
+func skipWithout(t testing.TB, name string) {
 	t.Helper()
-	if what == "root" {
+	if name == "root" {
 		if os.Geteuid() != 0 {
 			t.Skip("needs root, to mount file systems")
 		}
 		return
 	}
-	if _, err := exec.LookPath(what); err != nil {
-		t.Skipf("needs %s in PATH", what)
+	if _, err := exec.LookPath(name); err != nil {
+		t.Skipf("needs %s in PATH", name)
 	}
 }
 
@@ -48,22 +48,22 @@ func TestTargetConformance(t *testing.T) {
 	}
 }
 
-// writeImage writes src to a new image, holes left out.
+// writeImage writes src to a new sparse image.
 func writeImage(t *testing.T, path string, src disk.Source) {
 	t.Helper()
 	f, err := Create(path, src.Size(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, f, src, disk.Range{Len: src.Size()})
+	copyRange(t, f, src, disk.Range{Len: src.Size()})
 	if err := f.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantIdle(t, f.buffers)
+	checkBuffersReturned(t, f.buffers)
 }
 
-// put writes r of src in pieces of up to 1 MiB.
-func put(t *testing.T, dst disk.Target, src disk.Source, r disk.Range) {
+// copyRange copies the data extents of src in r to dst, in pieces of up to 1 MiB.
+func copyRange(t *testing.T, dst disk.Target, src disk.Source, r disk.Range) {
 	t.Helper()
 	extents, err := src.Extents(t.Context(), r)
 	if err != nil {
@@ -79,15 +79,15 @@ func put(t *testing.T, dst disk.Target, src disk.Source, r disk.Range) {
 	}
 }
 
-func wantIdle(t *testing.T, b *bufferPool) {
+func checkBuffersReturned(t *testing.T, b *bufferPool) {
 	t.Helper()
 	if out := bufferCount - len(b.free); out != 0 {
-		t.Errorf("%d buffers were not given back", out)
+		t.Errorf("%d buffers were not returned to the pool", out)
 	}
 }
 
-// TestOverlay writes random pieces at any byte, from memory at any address, in parallel,
-// and compares with a slice that got the same.
+// TestOverlay writes random unaligned pieces in parallel, from aligned and unaligned memory, and compares the file
+// with the same changes in memory.
 func TestOverlay(t *testing.T) {
 	const size = 6<<20 + 1536 // ends inside a block
 	for _, m := range modes {
@@ -100,12 +100,12 @@ func TestOverlay(t *testing.T) {
 			want := make([]byte, size)
 			rnd := rand.New(rand.NewPCG(uint64(m), 1))
 			for round := range 6 {
-				if round == 3 { // the second half is a resumed run
+				if round == 3 { // the second half writes to the resumed file
 					f = reopen(t, f, path, m)
 				}
-				scribble(t, rnd, f, want)
+				writeRandomPieces(t, rnd, f, want)
 			}
-			wantIdle(t, f.buffers)
+			checkBuffersReturned(t, f.buffers)
 			if err := f.Finish(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -129,8 +129,8 @@ func reopen(t *testing.T, f *File, path string, m Mode) *File {
 	return f
 }
 
-// scribble cuts the disk into random pieces and writes, zeroes or leaves each.
-func scribble(t *testing.T, rnd *rand.Rand, f *File, want []byte) {
+// writeRandomPieces splits the disk into random pieces and writes, zeroes or keeps each.
+func writeRandomPieces(t *testing.T, rnd *rand.Rand, f *File, want []byte) {
 	t.Helper()
 	var g errgroup.Group
 	g.SetLimit(8)
@@ -144,8 +144,8 @@ func scribble(t *testing.T, rnd *rand.Rand, f *File, want []byte) {
 			clear(piece)
 			g.Go(func() error { return f.Zero(t.Context(), r) })
 		case 1:
-			fill(rnd, piece)
-			shift := rnd.IntN(2) * rnd.IntN(Align) // half of them as aligned as they come
+			fillRandom(rnd, piece)
+			shift := rnd.IntN(2) * rnd.IntN(Align) // half of the pieces are not shifted
 			p := memory[off+shift : off+shift+n]
 			if shift != 0 {
 				p = make([]byte, n+shift)[shift:]
@@ -160,7 +160,7 @@ func scribble(t *testing.T, rnd *rand.Rand, f *File, want []byte) {
 	}
 }
 
-func fill(rnd *rand.Rand, p []byte) {
+func fillRandom(rnd *rand.Rand, p []byte) {
 	for i := range p {
 		p[i] = byte(rnd.Uint32()) | 1
 	}
@@ -170,12 +170,12 @@ func TestFreshFileStaysSparse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.raw")
 	src := disk.NewSparsePattern(64<<20, 0.3, 7)
 	writeImage(t, path, src)
-	if got, want := allocated(t, path), dataIn(t, src); got > want+64<<10 {
-		t.Errorf("%d bytes are allocated for %d of data", got, want)
+	if got, want := allocatedBytes(t, path), dataBytes(t, src); got > want+64<<10 {
+		t.Errorf("%d bytes are allocated for %d bytes of data", got, want)
 	}
 }
 
-func TestZeroOnResumedFileGivesBackSpace(t *testing.T) {
+func TestZeroOnResumedFileFreesSpace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.raw")
 	writeImage(t, path, disk.NewPattern(8<<20))
 	f, err := Open(path, Options{})
@@ -186,12 +186,12 @@ func TestZeroOnResumedFileGivesBackSpace(t *testing.T) {
 	if err := f.Zero(t.Context(), disk.Range{Len: 8 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	if got := allocated(t, path); got > 64<<10 {
-		t.Errorf("%d bytes are still allocated", got)
+	if got := allocatedBytes(t, path); got > 64<<10 {
+		t.Errorf("%d bytes are still allocated, want at most %d", got, 64<<10)
 	}
 }
 
-func allocated(t *testing.T, path string) int64 {
+func allocatedBytes(t *testing.T, path string) int64 {
 	t.Helper()
 	info, err := os.Stat(path)
 	if err != nil {
@@ -200,7 +200,7 @@ func allocated(t *testing.T, path string) int64 {
 	return info.Sys().(*syscall.Stat_t).Blocks * 512
 }
 
-func dataIn(t *testing.T, src disk.Source) (n int64) {
+func dataBytes(t *testing.T, src disk.Source) (n int64) {
 	t.Helper()
 	extents, err := src.Extents(t.Context(), disk.Range{Len: src.Size()})
 	if err != nil {
@@ -221,7 +221,7 @@ func TestOneWriterAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open(path, Options{}); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-		t.Errorf("second writer: %v", err)
+		t.Errorf("second writer: got %v, want a conflict with a remedy", err)
 	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestOneWriterAtATime(t *testing.T) {
 	defer again.Close()
 }
 
-func TestRefusedOpens(t *testing.T) {
+func TestCreateAndOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "disk.raw")
 	writeImage(t, path, disk.NewPattern(1<<20))
@@ -244,14 +244,14 @@ func TestRefusedOpens(t *testing.T) {
 		want fault.Kind
 	}{
 		"create over a file":  {create(path), fault.Conflict},
-		"create in no folder": {create(filepath.Join(dir, "none", "x")), fault.NotFound},
-		"open nothing":        {open(filepath.Join(dir, "none"), 0), fault.NotFound},
+		"create, no folder":   {create(filepath.Join(dir, "none", "x")), fault.NotFound},
+		"open a missing file": {open(filepath.Join(dir, "none"), 0), fault.NotFound},
 		"open another size":   {open(path, 2<<20), fault.Conflict},
 		"open a smaller disk": {open(path, 512), fault.Conflict},
-		"open no image":       {open("/dev/null", 0), fault.Invalid},
+		"open a device file":  {open("/dev/null", 0), fault.Invalid},
 	} {
 		if !fault.Is(c.err, c.want) || fault.HintOf(c.err) == "" {
-			t.Errorf("%s: %v (%v)", name, c.err, fault.KindOf(c.err))
+			t.Errorf("%s: got %v (%v), want kind %v", name, c.err, fault.KindOf(c.err), c.want)
 		}
 	}
 	if err := create(filepath.Join(dir, "huge")); err != nil {
@@ -270,29 +270,29 @@ func TestOpenCompletesAKilledCreate(t *testing.T) {
 	}
 	defer f.Close()
 	if info, err := os.Stat(path); err != nil || info.Size() != 1<<20 || f.Size() != 1<<20 {
-		t.Errorf("size %d, file %v, %v", f.Size(), info, err)
+		t.Errorf("size %d, file %v, want %d bytes, error %v", f.Size(), info, 1<<20, err)
 	}
 }
 
-// A file that grows keeps what it has; what is added reads as zeros, takes no room and can be
-// written.
+// A file that grows keeps its content. The new part is zeros, has no allocated blocks, and is
+// writable.
 func TestGrow(t *testing.T) {
 	const size, larger = 3<<20 + 512, 9<<20 + 1536
 	for _, m := range modes {
 		path := filepath.Join(t.TempDir(), "disk.raw")
 		writeImage(t, path, disk.NewPattern(size))
-		had := allocated(t, path)
+		had := allocatedBytes(t, path)
 		f, err := Open(path, Options{Mode: m})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := f.Grow(t.Context(), size-512); !fault.Is(err, fault.Internal) {
-			t.Errorf("it shrinks: %v", err)
+			t.Errorf("Grow to a smaller size: got %v, want an internal error", err)
 		}
 		if err := f.Grow(t.Context(), larger); err != nil || f.Size() != larger {
-			t.Fatalf("%d bytes, %v", f.Size(), err)
+			t.Fatalf("size %d, want %d, error %v", f.Size(), larger, err)
 		}
-		if has := allocated(t, path); has > had {
+		if has := allocatedBytes(t, path); has > had {
 			t.Errorf("%d bytes are allocated, %d before", has, had)
 		}
 		want := make([]byte, larger)
@@ -327,11 +327,11 @@ func TestTooLargeForTheFileSystem(t *testing.T) {
 		t.Fatalf("4 EiB: %v", err)
 	}
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		t.Errorf("the file was left behind: %v", err)
+		t.Errorf("the file still exists: %v", err)
 	}
 }
 
-func TestModeFallsDown(t *testing.T) {
+func TestUnsupportedModeFallsBack(t *testing.T) {
 	dir := t.TempDir()
 	for _, m := range modes {
 		f, err := Create(filepath.Join(dir, m.String()), 1<<20, Options{Mode: m})
@@ -339,7 +339,7 @@ func TestModeFallsDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		if f.Mode() < m || (f.direct != nil) != (f.Mode() == Direct) {
-			t.Errorf("asked for %v, got %v", m, f.Mode())
+			t.Errorf("requested mode %v, got %v", m, f.Mode())
 		}
 		if err := f.Close(); err != nil {
 			t.Error(err)
@@ -347,7 +347,7 @@ func TestModeFallsDown(t *testing.T) {
 	}
 }
 
-func TestCallsAllocateNothing(t *testing.T) {
+func TestWritesAllocateNoMemory(t *testing.T) {
 	for _, m := range modes {
 		f, err := Create(filepath.Join(t.TempDir(), "disk.raw"), 1<<20, Options{Mode: m})
 		if err != nil {
@@ -360,7 +360,7 @@ func TestCallsAllocateNothing(t *testing.T) {
 			err = errors.Join(f.WriteAt(ctx, p, 512), f.Zero(ctx, disk.Range{Len: 64 << 10}))
 		})
 		if err != nil || got > 0 {
-			t.Errorf("%v: %v allocations, %v", f.Mode(), got, err)
+			t.Errorf("%v: got %v allocations, want 0, error %v", f.Mode(), got, err)
 		}
 	}
 }

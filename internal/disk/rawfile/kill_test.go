@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	disktest.MainWithVictim(m, victim)
 }
 
-// victim writes wrong content at random until it dies, telling each write.
+// victim writes wrong content at random offsets and reports each write, until it is killed.
 func victim(path string) error {
 	f, err := Open(path, Options{})
 	if err != nil {
@@ -47,8 +47,8 @@ func victim(path string) error {
 	}
 }
 
-// TestKill9 kills a writer after a number of its writes: the lock must be gone, and the
-// image take what it should have held.
+// TestKill9 kills a writer after a number of writes. The lock is then free, and the image accepts the right
+// content.
 func TestKill9(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.raw")
 	f, err := Create(path, victimSize, Options{})
@@ -71,7 +71,7 @@ func TestKill9(t *testing.T) {
 	}
 }
 
-// rewrite resumes the image and puts want over whatever is there.
+// rewrite resumes the image and overwrites all of it with want.
 func rewrite(t *testing.T, path string, want disk.Source) {
 	t.Helper()
 	f, err := Open(path, Options{Size: want.Size()})
@@ -90,7 +90,7 @@ func rewrite(t *testing.T, path string, want disk.Source) {
 			t.Fatal(err)
 		}
 	}
-	put(t, f, want, disk.Range{Len: want.Size()})
+	copyRange(t, f, want, disk.Range{Len: want.Size()})
 	if err := f.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}

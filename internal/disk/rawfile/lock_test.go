@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A program that is being started has all open files until it runs, also one that was closed meanwhile,
-// with its lock. That is nobody else who uses the image.
+// A forked child inherits all open files until it calls exec. It keeps the lock of an image that this process
+// closes in the meantime. Open does not report the image as used by another process.
 func TestReopenedWhileProgramsStart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "disk.raw")
@@ -19,7 +19,7 @@ func TestReopenedWhileProgramsStart(t *testing.T) {
 	go func() {
 		defer close(starting)
 		for range 200 {
-			_ = exec.Command("true").Run() // whether it is there does not matter: it is forked for
+			_ = exec.Command("true").Run() // only the fork matters, not the program
 		}
 	}()
 	for again := true; again; {

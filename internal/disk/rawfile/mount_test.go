@@ -16,10 +16,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// mount mounts a file system of the given type and options in a new folder.
-func mount(t *testing.T, device, fstype, options string) string {
+// mountFS mounts a file system of the given type and options in a new folder.
+func mountFS(t *testing.T, device, fstype, options string) string {
 	t.Helper()
-	requires(t, "root")
+	skipWithout(t, "root")
 	dir := t.TempDir()
 	if err := unix.Mount(device, dir, fstype, 0, options); err != nil {
 		t.Skipf("needs to mount %s, which the kernel refuses: %v", fstype, err)
@@ -32,11 +32,11 @@ func mount(t *testing.T, device, fstype, options string) string {
 	return dir
 }
 
-// loop attaches a new device of size bytes to the file it returns too.
-func loop(t *testing.T, size int64) (dev, file string) {
+// newLoopDevice attaches a loop device to a new file of size bytes.
+func newLoopDevice(t *testing.T, size int64) (dev, file string) {
 	t.Helper()
-	requires(t, "root")
-	requires(t, "losetup")
+	skipWithout(t, "root")
+	skipWithout(t, "losetup")
 	file = filepath.Join(t.TempDir(), "backing")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -49,23 +49,23 @@ func loop(t *testing.T, size int64) (dev, file string) {
 		t.Skipf("needs a loop device: %v: %s", err, out)
 	}
 	dev = strings.TrimSpace(string(out))
-	t.Cleanup(func() { run(t, "losetup", "--detach", dev) })
+	t.Cleanup(func() { runCommand(t, "losetup", "--detach", dev) })
 	return dev, file
 }
 
-func run(t *testing.T, name string, args ...string) {
+func runCommand(t *testing.T, name string, args ...string) {
 	t.Helper()
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		t.Errorf("%s %v: %v: %s", name, args, err, out)
 	}
 }
 
-// TestConformanceElsewhere runs where direct I/O (ramfs), RWF_DONTCACHE (tmpfs) or holes
-// (ramfs) are not to be had.
-func TestConformanceElsewhere(t *testing.T) {
+// TestConformanceOnOtherFileSystems runs on file systems without direct I/O (ramfs), RWF_DONTCACHE (tmpfs) or holes
+// (ramfs).
+func TestConformanceOnOtherFileSystems(t *testing.T) {
 	for fstype, want := range map[string]Mode{"ramfs": Behind, "tmpfs": Direct} {
 		t.Run(fstype, func(t *testing.T) {
-			dir := mount(t, "none", fstype, "")
+			dir := mountFS(t, "none", fstype, "")
 			n := 0
 			disktest.TestTarget(t, func(t *testing.T, size int64) disktest.Image {
 				n++
@@ -74,7 +74,7 @@ func TestConformanceElsewhere(t *testing.T) {
 					Create: func() (disk.Target, error) {
 						f, err := Create(path, size, Options{})
 						if err == nil && f.Mode() != want {
-							t.Logf("mode %v, where %v was expected of Linux 6.18", f.Mode(), want)
+							t.Logf("mode %v, expected %v on Linux 6.18", f.Mode(), want)
 						}
 						return f, err
 					},
@@ -87,19 +87,19 @@ func TestConformanceElsewhere(t *testing.T) {
 }
 
 func TestBlockDevice(t *testing.T) {
-	const size = 8<<20 + 512 // a disk that does not fill its device
-	dev, _ := loop(t, 16<<20)
+	const size = 8<<20 + 512 // smaller than the device
+	dev, _ := newLoopDevice(t, 16<<20)
 	for _, m := range modes {
 		f, err := Open(dev, Options{Size: size, Mode: m})
 		if err != nil {
 			t.Fatal(err)
 		}
 		full, sparse := disk.NewPattern(size), disk.NewSparsePattern(size, 0.5, 9)
-		put(t, f, full, disk.Range{Len: size})
+		copyRange(t, f, full, disk.Range{Len: size})
 		if err := f.Zero(t.Context(), disk.Range{Len: size}); err != nil {
 			t.Fatal(err)
 		}
-		put(t, f, sparse, disk.Range{Len: size})
+		copyRange(t, f, sparse, disk.Range{Len: size})
 		if err := f.Finish(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -114,27 +114,27 @@ func TestBlockDevice(t *testing.T) {
 		}
 	}
 	if _, err := Open(dev, Options{Size: 17 << 20}); !fault.Is(err, fault.Conflict) {
-		t.Errorf("a disk larger than its device: %v", err)
+		t.Errorf("a disk larger than its device: got %v, want a conflict", err)
 	}
 }
 
 func TestBusyDeviceIsRefused(t *testing.T) {
-	requires(t, "mkfs.ext4")
-	dev, _ := loop(t, 16<<20)
-	run(t, "mkfs.ext4", "-q", dev)
-	mount(t, dev, "ext4", "")
+	skipWithout(t, "mkfs.ext4")
+	dev, _ := newLoopDevice(t, 16<<20)
+	runCommand(t, "mkfs.ext4", "-q", dev)
+	mountFS(t, dev, "ext4", "")
 	if _, err := Open(dev, Options{}); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-		t.Errorf("open a mounted device: %v", err)
+		t.Errorf("open a mounted device: got %v, want a conflict with a remedy", err)
 	}
 }
 
-// TestFlipOnTheMediumIsSeen flips a byte under a file system whose page cache still has
-// the good one: what verify relies on.
-func TestFlipOnTheMediumIsSeen(t *testing.T) {
-	requires(t, "mkfs.ext4")
-	dev, backing := loop(t, 16<<20)
-	run(t, "mkfs.ext4", "-q", dev)
-	path := filepath.Join(mount(t, dev, "ext4", ""), "disk.raw")
+// TestFlippedByteOnMediumIsRead flips a byte of the device while the page cache still has the original. Sources that
+// bypass or drop the cache read the flipped byte. decamp verify relies on this.
+func TestFlippedByteOnMediumIsRead(t *testing.T) {
+	skipWithout(t, "mkfs.ext4")
+	dev, backing := newLoopDevice(t, 16<<20)
+	runCommand(t, "mkfs.ext4", "-q", dev)
+	path := filepath.Join(mountFS(t, dev, "ext4", ""), "disk.raw")
 	writeImage(t, path, disk.NewPattern(1<<20))
 	sources := map[string]*Source{
 		MediumCache:   openSource(t, path, false),
@@ -147,10 +147,10 @@ func TestFlipOnTheMediumIsSeen(t *testing.T) {
 		}
 	})
 	p := make([]byte, 64)
-	if err := sources[MediumCache].ReadAt(t.Context(), p, 512<<10); err != nil { // now it is cached
+	if err := sources[MediumCache].ReadAt(t.Context(), p, 512<<10); err != nil { // fills the page cache
 		t.Fatal(err)
 	}
-	flip(t, backing, p)
+	flipBit(t, backing, p)
 	sources[MediumDropped].startDropping()
 	for _, medium := range []string{MediumCache, MediumDirect, MediumDropped} {
 		s, q := sources[medium], make([]byte, len(p))
@@ -158,13 +158,13 @@ func TestFlipOnTheMediumIsSeen(t *testing.T) {
 			t.Fatal(err)
 		}
 		if seen := !bytes.Equal(p, q); seen != (medium != MediumCache) || s.Medium() != medium {
-			t.Errorf("%s: flip seen: %v; medium %q", medium, seen, s.Medium())
+			t.Errorf("%s: flipped byte read: %v; medium %q", medium, seen, s.Medium())
 		}
 	}
 }
 
-// flip changes the only place in file that holds word.
-func flip(t *testing.T, file string, word []byte) {
+// flipBit flips a bit in the only occurrence of word in file.
+func flipBit(t *testing.T, file string, word []byte) {
 	t.Helper()
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -172,7 +172,7 @@ func flip(t *testing.T, file string, word []byte) {
 	}
 	at := bytes.Index(content, word)
 	if at < 0 || bytes.Count(content, word) != 1 {
-		t.Fatalf("%x is in the file %d times", word, bytes.Count(content, word))
+		t.Fatalf("%x is in the file %d times, want once", word, bytes.Count(content, word))
 	}
 	f, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err != nil {
@@ -184,15 +184,15 @@ func flip(t *testing.T, file string, word []byte) {
 	}
 }
 
-// TestFullFileSystem fills a small file system, makes room and goes on.
+// TestFullFileSystem fills a small file system, frees space and resumes.
 func TestFullFileSystem(t *testing.T) {
-	requires(t, "mkfs.ext4")
+	skipWithout(t, "mkfs.ext4")
 	small := map[string]func(t *testing.T) string{
-		"tmpfs": func(t *testing.T) string { return mount(t, "none", "tmpfs", "size=6m") },
+		"tmpfs": func(t *testing.T) string { return mountFS(t, "none", "tmpfs", "size=6m") },
 		"ext4": func(t *testing.T) string {
-			dev, _ := loop(t, 8<<20)
-			run(t, "mkfs.ext4", "-q", "-O", "^has_journal", dev)
-			return mount(t, dev, "ext4", "")
+			dev, _ := newLoopDevice(t, 8<<20)
+			runCommand(t, "mkfs.ext4", "-q", "-O", "^has_journal", dev)
+			return mountFS(t, dev, "ext4", "")
 		},
 	}
 	for name, folder := range small {
@@ -205,18 +205,18 @@ func TestFullFileSystem(t *testing.T) {
 func fillAndResume(t *testing.T, dir string, m Mode) {
 	const size = 4 << 20
 	ballast, path := filepath.Join(dir, "ballast"), filepath.Join(dir, "disk.raw")
-	if err := os.WriteFile(ballast, make([]byte, free(t, dir)-2<<20), 0o600); err != nil {
+	if err := os.WriteFile(ballast, make([]byte, freeBytes(t, dir)-2<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f, err := Create(path, size, Options{Mode: m})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = f.Close() }() // for the ways out by Fatal
+	defer func() { _ = f.Close() }() // closes the file if the test fails early
 	src := disk.NewPattern(size)
 	err = writeUntilFull(t, f, src)
 	if !fault.Is(err, fault.Full) || !strings.Contains(fault.HintOf(err), dir) || !strings.Contains(fault.HintOf(err), "bytes free") {
-		t.Fatalf("a full disk gives %v (%v), remedy %q", err, fault.KindOf(err), fault.HintOf(err))
+		t.Fatalf("full file system: got %v (%v), remedy %q", err, fault.KindOf(err), fault.HintOf(err))
 	}
 	if err := errors.Join(f.Close(), os.Remove(ballast)); err != nil {
 		t.Fatal(err)
@@ -224,18 +224,18 @@ func fillAndResume(t *testing.T, dir string, m Mode) {
 	if f, err = Open(path, Options{Mode: m, Size: size}); err != nil {
 		t.Fatal(err)
 	}
-	put(t, f, src, disk.Range{Len: size})
+	copyRange(t, f, src, disk.Range{Len: size})
 	if err := f.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(path)
 	want := make([]byte, size)
 	if err := errors.Join(err, src.ReadAt(t.Context(), want, 0)); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("content differs after the resume (%v)", err)
+		t.Errorf("content differs after resuming (%v)", err)
 	}
 }
 
-func free(t *testing.T, dir string) int64 {
+func freeBytes(t *testing.T, dir string) int64 {
 	t.Helper()
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

@@ -30,7 +30,7 @@ func TestSourceConformance(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "disk.raw")
 				writeImage(t, path, want)
 				s := o(t, path)
-				t.Cleanup(func() { wantIdle(t, s.buffers) })
+				t.Cleanup(func() { checkBuffersReturned(t, s.buffers) })
 				return s
 			})
 		})
@@ -56,7 +56,7 @@ func TestReadsPassTheCache(t *testing.T) {
 	} {
 		s := openSource(t, path, false)
 		if s.memory {
-			t.Skip("the temporary folder is in memory: there is no medium to read from")
+			t.Skip("the temporary folder is in memory and has no medium")
 		}
 		prepare(s)
 		p := make([]byte, 4<<20)
@@ -74,8 +74,9 @@ func TestReadsPassTheCache(t *testing.T) {
 	}
 }
 
-// TestUnprovenReadsAreAdmitted holds a page in the cache by a lock on memory.
-func TestUnprovenReadsAreAdmitted(t *testing.T) {
+// TestReadsFromTheCacheAreReported maps the file so that its pages stay in the cache. The source then reports that it
+// read from the cache.
+func TestReadsFromTheCacheAreReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.raw")
 	writeImage(t, path, disk.NewPattern(1<<20))
 	s := openSource(t, path, false)
@@ -91,11 +92,11 @@ func TestUnprovenReadsAreAdmitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Medium() != MediumCache {
-		t.Errorf("medium %q, though the pages were mapped", s.Medium())
+		t.Errorf("medium %q of mapped pages, want %q", s.Medium(), MediumCache)
 	}
 }
 
-func TestWhatCannotBeReadIsRefusedAtOnce(t *testing.T) {
+func TestUnreadableFilesAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
@@ -111,12 +112,12 @@ func TestWhatCannotBeReadIsRefusedAtOnce(t *testing.T) {
 	} {
 		_, err := OpenSource(path, SourceOptions{})
 		if !fault.Is(err, want.kind) || !strings.Contains(fault.HintOf(err), want.hint) {
-			t.Errorf("%s: %v (%s)", path, err, fault.HintOf(err))
+			t.Errorf("%s: got %v (%s), want kind %v", path, err, fault.HintOf(err), want.kind)
 		}
 	}
 }
 
-func TestShortFileIsNotZeros(t *testing.T) {
+func TestReadPastTheEndFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.raw")
 	writeImage(t, path, disk.NewPattern(1<<20))
 	for _, direct := range []bool{false, true} {

@@ -10,8 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Every image that qemu-img writes has a signature, but for raw ones.
-func TestKnowsWhatQEMUWrites(t *testing.T) {
+// Identify recognizes every image format of qemu-img except raw.
+func TestIdentifiesFormatsOfQEMU(t *testing.T) {
 	for format, want := range map[string]Format{
 		"qcow2": QCOW2, "vmdk": VMDK, "qcow": "qcow (version 1)", "qed": "QED", "vdi": VDI, "vhdx": VHDX, "vpc": VHD, "parallels": "Parallels", "raw": "",
 	} {
@@ -19,7 +19,7 @@ func TestKnowsWhatQEMUWrites(t *testing.T) {
 		if out, err := exec.Command("qemu-img", "create", "-q", "-f", format, path, "8M").CombinedOutput(); err != nil {
 			t.Fatalf("qemu-img: %v: %s", err, out)
 		}
-		head, tail := ends(t, path)
+		head, tail := headAndTail(t, path)
 		if got := Identify(head, tail); got != want {
 			t.Errorf("%s: %q, want %q", format, got, want)
 		}
@@ -37,14 +37,14 @@ func TestKnowsWhatQEMUWrites(t *testing.T) {
 	}
 }
 
-// Fixed VHDs are raw bytes with a footer.
-func TestKnowsAFixedVHD(t *testing.T) {
+// A fixed VHD is a raw disk with a footer.
+func TestIdentifiesAFixedVHD(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.img")
 	if out, err := exec.Command("qemu-img", "create", "-q", "-f", "vpc", "-o", "subformat=fixed", path, "8M").CombinedOutput(); err != nil {
 		t.Fatalf("qemu-img: %v: %s", err, out)
 	}
-	if got := Identify(ends(t, path)); got != VHD {
-		t.Errorf("%q", got)
+	if got := Identify(headAndTail(t, path)); got != VHD {
+		t.Errorf("got %q, want %q", got, VHD)
 	}
 }
 
@@ -57,12 +57,12 @@ func FuzzIdentify(f *testing.F) {
 			t.Errorf("%q is refused: %v", format, err)
 		}
 		if IsDescriptor(head) && format == "" {
-			t.Error("a descriptor has no format")
+			t.Error("IsDescriptor accepts the file, but Identify returns no format")
 		}
 	})
 }
 
-func ends(t *testing.T, path string) (head, tail []byte) {
+func headAndTail(t *testing.T, path string) (head, tail []byte) {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -18,27 +18,27 @@ import (
 	"github.com/decamp/decamp/internal/nfs/portmap"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
-// names is a name service with one host in it.
-type names struct{}
+// fakeResolver is a resolver that knows one host.
+type fakeResolver struct{}
 
-func (names) LookupAddr(_ context.Context, addr string) ([]string, error) {
+func (fakeResolver) LookupAddr(_ context.Context, addr string) ([]string, error) {
 	if addr == "10.0.0.21" {
 		return []string{"esx1.lab.example."}, nil
 	}
 	return nil, errors.New("no such address")
 }
 
-func (names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+func (fakeResolver) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
 	if host == "esx1.lab.example" {
 		return []netip.Addr{netip.MustParseAddr("10.0.0.21")}, nil
 	}
 	return nil, errors.New("no such host")
 }
 
-// mapper serves a port mapper that has these programs, and returns where.
-func mapper(t *testing.T, programs ...uint32) string {
+// startPortmapper starts a port mapper with the programs, and returns its address.
+func startPortmapper(t *testing.T, programs ...uint32) string {
 	t.Helper()
 	var services []portmap.Service
 	for _, p := range programs {
@@ -62,18 +62,19 @@ func mapper(t *testing.T, programs ...uint32) string {
 	return l.Addr().String()
 }
 
-func options(t *testing.T, distribution string) Options {
+func newOptions(t *testing.T, distribution string) Options {
 	return Options{
 		Root:       os.DirFS(filepath.Join("testdata", distribution)),
 		LocalAddrs: []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("192.168.10.9")},
-		Portmap:    mapper(t, nfsProgram, mountProgram),
-		Resolver:   names{},
+		Portmap:    startPortmapper(t, nfsProgram, mountProgram),
+		Resolver:   fakeResolver{},
 		Listens:    func(context.Context, int) bool { return true },
 		Exportfs:   func(context.Context) (string, error) { return "", errors.New("not installed") },
 	}
 }
 
-func told(found []doctor.Finding) string {
+// formatFindings formats findings as text.
+func formatFindings(found []doctor.Finding) string {
 	var b strings.Builder
 	for _, f := range found {
 		if f.Status == doctor.OK {
@@ -85,8 +86,8 @@ func told(found []doctor.Finding) string {
 	return b.String()
 }
 
-// Machines as distributions leave them and people edit them. The first line has to be the
-// mistake.
+// Each directory of testdata is the configuration of a distribution with a mistake. The mistake must be the first
+// finding.
 func TestFixtures(t *testing.T) {
 	esx1 := Host{"esx1", netip.MustParseAddr("10.0.0.21")}
 	esx2 := Host{"esx2", netip.MustParseAddr("192.168.10.22")}
@@ -108,11 +109,11 @@ func TestFixtures(t *testing.T) {
 		}},
 	} {
 		t.Run(distribution, func(t *testing.T) {
-			o := options(t, distribution)
+			o := newOptions(t, distribution)
 			if v.set != nil {
 				v.set(&o)
 			}
-			got := told(doctor.Examine(t.Context(), Checks(o), doctor.Options{Short: true}))
+			got := formatFindings(doctor.Examine(t.Context(), Checks(o), doctor.Options{Short: true}))
 			golden := filepath.Join("testdata", distribution+".txt")
 			if *update {
 				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
@@ -124,33 +125,33 @@ func TestFixtures(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got != string(want) {
-				t.Errorf("found\n%s\nwant\n%s", got, want)
+				t.Errorf("got findings\n%s\nwant\n%s", got, want)
 			}
 			if !strings.HasPrefix(got, v.first) {
-				t.Errorf("it begins %q, not %q", strings.SplitN(got, "\n", 2)[0], v.first)
+				t.Errorf("got first line %q, want %q", strings.SplitN(got, "\n", 2)[0], v.first)
 			}
 		})
 	}
 }
 
-// A server that exports nothing is nobody's business, nor is one that exports what others need.
-func TestServersOfOthersAreLeftAlone(t *testing.T) {
+// The checks report nothing about a server without exports, or with exports that do not contain the folder.
+func TestUnrelatedServersHaveNoFindings(t *testing.T) {
 	runs := fstest.MapFS{
 		"proc/fs/nfsd/threads": {Data: []byte("8\n")}, "proc/fs/nfsd/versions": {Data: []byte("-3 +4\n")},
 		"etc/exports": {Data: []byte("# nothing\n")}, "proc/7/comm": {Data: []byte("ganesha.nfsd\n")},
 	}
-	o := options(t, "")
+	o := newOptions(t, "")
 	o.Root = runs
 	if found := doctor.Examine(t.Context(), Checks(o), doctor.Options{Short: true}); len(found) > 0 {
-		t.Errorf("of a server without exports: %s", told(found))
+		t.Errorf("a server without exports: got findings %s", formatFindings(found))
 	}
 	runs["etc/exports"].Data = []byte("/home *(rw)\n")
 	o.Folder = "/srv/vm/"
 	if found := doctor.Examine(t.Context(), Checks(o), doctor.Options{Short: true}); len(found) > 0 {
-		t.Errorf("of home folders: %s", told(found))
+		t.Errorf("exports of home folders: got findings %s", formatFindings(found))
 	}
 	o.Folder = "/"
 	if found := doctor.Examine(t.Context(), Checks(o), doctor.Options{Short: true}); statusOf(found, "nfs-root") != "failure" {
-		t.Errorf("of what holds them: %s", told(found))
+		t.Errorf("a folder above the exports: got findings %s", formatFindings(found))
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 )
 
-// written out as exportfs takes them, with all options said.
-func flat(exports []Export) string {
+// formatExports formats exports as exportfs accepts them, with all options.
+func formatExports(exports []Export) string {
 	var lines []string
 	for _, e := range exports {
 		lines = append(lines, fmt.Sprintf("%s(%s)", e, e.optionsWith(e.Rules)))
@@ -22,7 +22,7 @@ func flat(exports []Export) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestExportsAreReadAsTheManualSays(t *testing.T) {
+func TestParseExports(t *testing.T) {
 	for text, want := range map[string]string{
 		"/a":                             "*:/a(ro,sync,root_squash,no_subtree_check)",
 		"/a (rw)":                        "*:/a(rw,sync,root_squash,no_subtree_check)",
@@ -38,8 +38,8 @@ func TestExportsAreReadAsTheManualSays(t *testing.T) {
 			want = strings.Replace(want, "(ro", "(rw", 1)
 		}
 		got, problems := ParseExports(text, "/etc/exports")
-		if flat(got) != want || len(problems) > 0 {
-			t.Errorf("%q:\n%s\n%v, want\n%s", text, flat(got), problems, want)
+		if formatExports(got) != want || len(problems) > 0 {
+			t.Errorf("%q:\n%s\n%v, want\n%s", text, formatExports(got), problems, want)
 		}
 	}
 }
@@ -59,26 +59,26 @@ func TestProblemsOfExports(t *testing.T) {
 	}
 }
 
-// What exportfs -v prints: clients of long paths on lines of their own.
-func TestListingOfExportfs(t *testing.T) {
+// exportfs -v prints the clients of long paths on separate lines.
+func TestParseTable(t *testing.T) {
 	const text = "/srv/vm       \t10.0.0.0/24(async,wdelay,hide,no_subtree_check,sec=sys,rw,secure,no_root_squash,no_all_squash)\n" +
 		"/srv/a-long-path-here\n\t\t<world>(sync,wdelay,hide,no_subtree_check,sec=sys,ro,insecure,root_squash,no_all_squash)\n"
 	const want = "10.0.0.0/24:/srv/vm(rw,async,no_root_squash,no_subtree_check,wdelay,hide,sec=sys)\n" +
 		"*:/srv/a-long-path-here(ro,sync,root_squash,no_subtree_check,insecure,wdelay,hide,sec=sys)"
-	if got := flat(ParseTable(text, "exportfs -v")); got != want {
+	if got := formatExports(ParseTable(text, "exportfs -v")); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-// The kernel joins the clients that one address belongs to, and leaves out flags that are off.
-func TestKernelsOwnText(t *testing.T) {
+// The kernel combines the clients of one address, and omits flags that are off.
+func TestParseKernel(t *testing.T) {
 	got := ParseKernel("# Version 1.1\n/srv/vm\t10.0.0.0/24,*(rw,async,uuid=1:2,sec=1)\n", "x")
-	if want := "10.0.0.0/24:/srv/vm(rw,async,root_squash,subtree_check,uuid=1:2,sec=1)\n*:/srv/vm(rw,async,root_squash,subtree_check,uuid=1:2,sec=1)"; flat(got) != want {
-		t.Errorf("got\n%s\nwant\n%s", flat(got), want)
+	if want := "10.0.0.0/24:/srv/vm(rw,async,root_squash,subtree_check,uuid=1:2,sec=1)\n*:/srv/vm(rw,async,root_squash,subtree_check,uuid=1:2,sec=1)"; formatExports(got) != want {
+		t.Errorf("got\n%s\nwant\n%s", formatExports(got), want)
 	}
 }
 
-func TestClientsAdmit(t *testing.T) {
+func TestClientPatternsAdmitAddresses(t *testing.T) {
 	for _, v := range []struct {
 		client Client
 		addr   string
@@ -93,49 +93,49 @@ func TestClientsAdmit(t *testing.T) {
 		{"@esx", "10.0.0.21", Unknown},
 		{"esx1.lab.example", "10.0.0.21", Yes},
 		{"esx1.lab.example", "10.0.0.22", No},
-		{"esx2.lab.example", "10.0.0.22", No}, // has no address
+		{"esx2.lab.example", "10.0.0.22", No}, // the name has no address
 		{"ESX?.Lab.*", "10.0.0.21", Yes},
 		{"*.other.example", "10.0.0.21", No},
-		{"*.other.example", "10.0.0.22", No}, // has no name
+		{"*.other.example", "10.0.0.22", No}, // the address has no name
 	} {
-		if got := v.client.admitsAddr(t.Context(), netip.MustParseAddr(v.addr), names{}); got != v.want {
-			t.Errorf("%s admits %s: %d, want %d", v.client, v.addr, got, v.want)
+		if got := v.client.admitsAddr(t.Context(), netip.MustParseAddr(v.addr), fakeResolver{}); got != v.want {
+			t.Errorf("client %s admits %s: got %d, want %d", v.client, v.addr, got, v.want)
 		}
 	}
 }
 
-// Of several clients that a host is, the most exact one's rules hold.
-func TestMostExactClientDecides(t *testing.T) {
+// If several clients of an export include a host, the options of the most specific client apply.
+func TestMostSpecificClientApplies(t *testing.T) {
 	exports, _ := ParseExports("/a *(ro) 10.0.0.0/24(rw,async) esx1.lab.example(rw,sync)", "x")
 	h := Host{"esx1", netip.MustParseAddr("10.0.0.21")}
 	s := &Server{Written: exports}
-	if x, may := s.exportFor(t.Context(), "/a", h, names{}); may != Yes || x.Client != "esx1.lab.example" {
-		t.Errorf("picked %v, %d", x, may)
+	if x, may := s.exportFor(t.Context(), "/a", h, fakeResolver{}); may != Yes || x.Client != "esx1.lab.example" {
+		t.Errorf("got client %v, %d", x, may)
 	}
 	s.Ordered = true
-	if x, _ := s.exportFor(t.Context(), "/a", h, names{}); x.Client != Everybody {
-		t.Errorf("picked %v in order", x)
+	if x, _ := s.exportFor(t.Context(), "/a", h, fakeResolver{}); x.Client != Everybody {
+		t.Errorf("ordered: got client %v", x)
 	}
 }
 
-// exportfs may enter a host by its address, which is no difference.
-func TestHostsByAnotherName(t *testing.T) {
+// The live table may contain the address of a host in place of its name.
+func TestLiveTableWithAddresses(t *testing.T) {
 	written, _ := ParseExports("/a esx1.lab.example(rw) 10.0.0.9(rw)\n/b *", "x")
 	s := &Server{Written: written, Live: ParseTable("/a\t10.0.0.21(rw)\n/a\tother.example(rw)\n/a\t10.0.0.9(ro)\n/b\t*(rw)\n", "y")}
-	s.callAsWritten(t.Context(), names{})
+	s.callAsWritten(t.Context(), fakeResolver{})
 	want := []Client{"esx1.lab.example", "other.example", "10.0.0.9", "*"}
 	for i, l := range s.Live {
 		if l.Client != want[i] {
-			t.Errorf("%s for %s", l.Client, want[i])
+			t.Errorf("got client %s, want %s", l.Client, want[i])
 		}
 	}
 }
 
-// A remedy is pasted into a shell: after it, there is nothing left to say but to reload.
-func TestRemediesMend(t *testing.T) {
+// The remedy for the options of an export is a shell command. After it ran, the options have no findings.
+func TestRemedyRepairsExports(t *testing.T) {
 	sed, err := exec.LookPath("sed")
 	if err != nil {
-		t.Skip("no sed here")
+		t.Skip("sed is not installed")
 	}
 	root := t.TempDir()
 	for _, dir := range []string{"etc", "proc/fs/nfsd"} {
@@ -148,7 +148,7 @@ func TestRemediesMend(t *testing.T) {
 	if err := os.WriteFile(file, []byte(before), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := options(t, "")
+	o := newOptions(t, "")
 	o.Root, o.Folder, o.Hosts = os.DirFS(root), "/srv/my vm", []Host{{"esx1", netip.MustParseAddr("10.0.0.21")}}
 	remedy := ""
 	for _, f := range doctor.Examine(t.Context(), Checks(o), doctor.Options{Short: true}) {
@@ -173,7 +173,7 @@ func TestRemediesMend(t *testing.T) {
 	}
 	for _, f := range doctor.Examine(t.Context(), Checks(o), doctor.Options{Short: true}) {
 		if f.Status != doctor.OK && f.Code != "nfs-server" && f.Code != "nfs-mount" {
-			t.Errorf("still %+v", f)
+			t.Errorf("got finding %+v after the remedy", f)
 		}
 	}
 }
@@ -186,23 +186,23 @@ EXPORT { Path = /c; Access_Type = MDONLY; PrivilegedPort = true; }`
 	g := ParseGanesha(text, "/g", func(string, string) []namedText { return nil })
 	want := "10.0.0.1:/a(rw,sync,no_root_squash,no_subtree_check,insecure)\n@g:/a(rw,sync,no_root_squash,no_subtree_check,insecure)\n" +
 		"*:/a(ro,sync,root_squash,no_subtree_check,all_squash,insecure)"
-	if flat(g.Exports) != want || len(g.NoV3) != 1 || g.NoV3[0].Path != "/b" {
-		t.Errorf("exports\n%s\nnot for v3 %v", flat(g.Exports), g.NoV3)
+	if formatExports(g.Exports) != want || len(g.NoV3) != 1 || g.NoV3[0].Path != "/b" {
+		t.Errorf("got exports\n%s\nwithout NFS version 3 %v", formatExports(g.Exports), g.NoV3)
 	}
 	if len(g.Problems) != 1 || g.Problems[0].At.First != 3 { // the missing semicolon
-		t.Errorf("problems %+v", g.Problems)
+		t.Errorf("got problems %+v", g.Problems)
 	}
 }
 
-// Files that take in each other end.
-func TestIncludesEnd(t *testing.T) {
+// The parser limits files that include each other.
+func TestRecursiveIncludesAreLimited(t *testing.T) {
 	n := 0
 	g := ParseGanesha("%include a\n%include a\n", "/g", func(string, string) []namedText {
 		n++
 		return []namedText{{"a", "%include a\n%include \"a\"\nEXPORT { Path = /x; Access_Type = RW; }"}}
 	})
 	if n > 2*maxFiles || len(g.Problems) == 0 {
-		t.Errorf("%d files were read, problems %d", n, len(g.Problems))
+		t.Errorf("got %d files and %d problems", n, len(g.Problems))
 	}
 }
 
@@ -218,9 +218,9 @@ func FuzzParseExports(f *testing.F) {
 		exports, _ := ParseExports(text, "/x")
 		for _, e := range exports {
 			if !strings.HasPrefix(e.Path, "/") || e.Client == "" || e.At.First < 1 || e.At.Last < e.At.First {
-				t.Fatalf("%+v", e)
+				t.Fatalf("got export %+v", e)
 			}
-			e.Client.admitsAddr(context.Background(), netip.MustParseAddr("10.0.0.21"), names{})
+			e.Client.admitsAddr(context.Background(), netip.MustParseAddr("10.0.0.21"), fakeResolver{})
 		}
 		ParseTable(text, "/x")
 		ParseKernel(text, "/x")
@@ -238,7 +238,7 @@ func FuzzParseGanesha(f *testing.F) {
 		g := ParseGanesha(text, "/x", func(string, string) []namedText { return []namedText{{"/y", text}} })
 		for _, e := range g.Exports {
 			if e.Path == "" || e.At.First < 1 {
-				t.Fatalf("%+v", e)
+				t.Fatalf("got export %+v", e)
 			}
 		}
 	})
@@ -253,7 +253,7 @@ func FuzzReply(f *testing.F) {
 		}
 		list, _ := decodeExports(d)
 		if len(list) > len(reply) {
-			t.Fatalf("%d exports of %d bytes", len(list), len(reply))
+			t.Fatalf("got %d exports of %d bytes", len(list), len(reply))
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// examine logs in to a lab and runs the checks for a use.
+// examine starts a lab, logs in and runs the checks for a use.
 func examine(t *testing.T, cfg lab.Config, use host.Use) []doctor.Finding {
 	t.Helper()
 	cfg.Clock = func() time.Time { return now }
@@ -46,10 +46,10 @@ func examine(t *testing.T, cfg lab.Config, use host.Use) []doctor.Finding {
 			t.Error(err)
 		}
 	})
-	return doctor.Examine(t.Context(), host.Checks(options(t, s, l.User(), use)), doctor.Options{})
+	return doctor.Examine(t.Context(), host.Checks(newOptions(t, s, l.User(), use)), doctor.Options{})
 }
 
-func options(t *testing.T, s *esx.Session, user string, use host.Use) host.Options {
+func newOptions(t *testing.T, s *esx.Session, user string, use host.Use) host.Options {
 	t.Helper()
 	hosts, err := s.Hosts(t.Context())
 	if err != nil {
@@ -69,8 +69,8 @@ func options(t *testing.T, s *esx.Session, user string, use host.Use) host.Optio
 	}
 }
 
-// of are the findings of a check.
-func of(found []doctor.Finding, code string) (some []doctor.Finding) {
+// findingsOf returns the findings of a check.
+func findingsOf(found []doctor.Finding, code string) (some []doctor.Finding) {
 	for _, f := range found {
 		if f.Code == code {
 			some = append(some, f)
@@ -79,107 +79,110 @@ func of(found []doctor.Finding, code string) (some []doctor.Finding) {
 	return some
 }
 
-func onDisk(name string, capacity lab.Bytes) lab.VM {
+func newVM(name string, capacity lab.Bytes) lab.VM {
 	return lab.VM{Name: name, Disks: []lab.Disk{{Capacity: capacity}, {Capacity: 1 << 20}}}
 }
 
-// In each case the check of that code finds the lab right as it is installed, or in what makes
-// it right, and wrong in one point.
+// In each case, the check has only OK findings for the good lab, and one other finding for the bad lab.
 func TestChecks(t *testing.T) {
-	kept := func(s lab.HostState) lab.Config { return lab.Config{Host: s} }
-	stored := func(d lab.Datastore) lab.Config {
+	hostState := func(s lab.HostState) lab.Config { return lab.Config{Host: s} }
+	datastore := func(d lab.Datastore) lab.Config {
 		d.Name = "datastore1"
-		return lab.Config{Datastores: []lab.Datastore{d}, VMs: []lab.VM{onDisk("a", 1<<40)}}
+		return lab.Config{Datastores: []lab.Datastore{d}, VMs: []lab.VM{newVM("a", 1<<40)}}
 	}
 	https, nfc := host.Use{Transport: "https"}, host.Use{Transport: "nfc"}
-	land, warm := host.Use{Transport: "landing"}, host.Use{Transport: "nfc", Warm: true}
+	landing, warm := host.Use{Transport: "landing"}, host.Use{Transport: "nfc", Warm: true}
 	for _, c := range []struct {
 		code   string
-		right  lab.Config
-		wrong  lab.Config
+		good   lab.Config
+		bad    lab.Config
 		use    host.Use
 		status doctor.Status
-		seen   string
+		found  string
 		remedy string
 	}{
-		{"host-maintenance", lab.Config{}, kept(lab.HostState{Maintenance: true}), https, doctor.Warning, "VMs cannot be powered on", "maintenanceMode set"},
-		{"host-maintenance", lab.Config{}, kept(lab.HostState{Maintenance: true}), nfc, doctor.Failure, "NFC cannot read disks", "maintenanceMode set"},
+		{"host-maintenance", lab.Config{}, hostState(lab.HostState{Maintenance: true}), https, doctor.Warning, "VMs cannot be powered on", "maintenanceMode set"},
+		{"host-maintenance", lab.Config{}, hostState(lab.HostState{Maintenance: true}), nfc, doctor.Failure, "NFC cannot read disks", "maintenanceMode set"},
 		{"host-version", lab.Config{}, lab.Config{Version: "6.7.0"}, https, doctor.Advice, "ended on 2022-10-15", "migrate the VMs"},
 		{"host-version", lab.Config{Version: "9.0.1"}, lab.Config{Version: "7.0.3"}, https, doctor.Advice, "ended on 2025-10-02", "migrate the VMs"},
 		{"host-version", lab.Config{}, lab.Config{Version: "5.5.0"}, https, doctor.Warning, "no reports about migrations from this version", "upgrade"},
-		{"host-licence", lab.Config{}, lab.Config{ReadOnlyLicence: true}, land, doctor.Warning, "requires SSH", "vim-cmd hostsvc/start_ssh"},
+		{"host-licence", lab.Config{}, lab.Config{ReadOnlyLicence: true}, landing, doctor.Warning, "requires SSH", "vim-cmd hostsvc/start_ssh"},
 		{"host-licence", lab.Config{EvaluationEnds: now.AddDate(0, 0, 15)}, lab.Config{EvaluationEnds: now.AddDate(0, 0, 13)}, https, doctor.Warning, "expires on 2026-01-15", "license --set"},
 		{"host-licence", lab.Config{ReadOnlyLicence: true, EvaluationEnds: now}, lab.Config{EvaluationEnds: now.AddDate(0, 0, -1)}, https, doctor.Warning, "expires on 2026-01-01", "license --set"},
 		{"host-ssh", lab.Config{SSH: lab.SSH{Enabled: true}}, lab.Config{}, host.Use{Transport: "https", SSH: true}, doctor.Failure, "SSH is off", "--enable-ssh"},
 		{"host-ssh", lab.Config{ReadOnlyLicence: true, SSH: lab.SSH{Enabled: true}}, lab.Config{ReadOnlyLicence: true}, host.Use{Transport: "nfc", Warm: true, StartSSH: true}, doctor.Failure, "SSH is off", "console"},
-		{"host-lockdown", lab.Config{}, kept(lab.HostState{Lockdown: "lockdownNormal"}), host.Use{Transport: "https", SSH: true}, doctor.Warning, "exception users", "Exception Users"},
-		{"host-lockout", lab.Config{}, kept(lab.HostState{Settings: map[string]int64{"Security.AccountLockFailures": 3}}), https, doctor.Warning, "after 3 attempts", "AccountLockFailures -i 5"},
-		{"host-lockout", kept(lab.HostState{Settings: map[string]int64{"Security.AccountLockFailures": 0}}), lab.Config{Sessions: lab.Sessions{LockAfter: 2}}, https, doctor.Warning, "after 2 attempts", "--password-file"},
+		{"host-lockdown", lab.Config{}, hostState(lab.HostState{Lockdown: "lockdownNormal"}), host.Use{Transport: "https", SSH: true}, doctor.Warning, "exception users", "Exception Users"},
+		{"host-lockout", lab.Config{}, hostState(lab.HostState{Settings: map[string]int64{"Security.AccountLockFailures": 3}}), https, doctor.Warning, "after 3 attempts", "AccountLockFailures -i 5"},
+		{"host-lockout", hostState(lab.HostState{Settings: map[string]int64{"Security.AccountLockFailures": 0}}), lab.Config{Sessions: lab.Sessions{LockAfter: 2}}, https, doctor.Warning, "after 2 attempts", "--password-file"},
 		{"host-sessions", lab.Config{Version: "6.7.0", Sessions: lab.Sessions{Max: 5}}, lab.Config{Sessions: lab.Sessions{Max: 5}}, https, doctor.Warning, "of 5 sessions are in use", "govc session.rm"},
-		{"host-nfc-memory", lab.Config{VMs: []lab.VM{onDisk("a", 1<<20)}}, lab.Config{Version: "7.0.3", VMs: []lab.VM{onDisk("a", 1<<20)}}, host.Use{Transport: "nfc", NFCMemory: 32 << 20}, doctor.Advice, "48 MiB available, 64 MiB required for all disks of one VM (2)", "--nfc-handles 2"},
-		{"host-power", kept(lab.HostState{Power: "static"}), lab.Config{}, https, doctor.Advice, "Balanced", `/Power/CpuPolicy -s "High Performance"`},
-		{"host-clock", kept(lab.HostState{Skew: lab.Duration(50 * time.Second)}), kept(lab.HostState{Skew: lab.Duration(-70 * time.Second)}), https, doctor.Warning, "1m10s behind this machine's", "esxcli system ntp"},
-		{"host-clock", lab.Config{}, kept(lab.HostState{Skew: lab.Duration(time.Hour)}), https, doctor.Warning, "1h0m0s ahead of this machine's", "timedatectl"},
-		{"datastore-access", lab.Config{}, stored(lab.Datastore{Lost: true}), https, doctor.Failure, "no host can access it", "rescan"},
-		{"datastore-maintenance", lab.Config{}, stored(lab.Datastore{Maintenance: true}), https, doctor.Warning, "maintenance mode", "Exit Maintenance Mode"},
-		{"datastore-allocation", lab.Config{}, stored(lab.Datastore{Type: "NFS"}), https, doctor.Advice, "NFS does not report allocated areas", "--transport landing"},
-		{"datastore-space", stored(lab.Datastore{Full: 1 << 40}), stored(lab.Datastore{Full: 2<<40 - 50<<30}), warm, doctor.Warning, "50 GiB free", "--interval"},
+		{"host-nfc-memory", lab.Config{VMs: []lab.VM{newVM("a", 1<<20)}}, lab.Config{Version: "7.0.3", VMs: []lab.VM{newVM("a", 1<<20)}}, host.Use{Transport: "nfc", NFCMemory: 32 << 20}, doctor.Advice, "48 MiB available, 64 MiB required for all disks of one VM (2)", "--nfc-handles 2"},
+		{"host-power", hostState(lab.HostState{Power: "static"}), lab.Config{}, https, doctor.Advice, "Balanced", `/Power/CpuPolicy -s "High Performance"`},
+		{"host-clock", hostState(lab.HostState{Skew: lab.Duration(50 * time.Second)}), hostState(lab.HostState{Skew: lab.Duration(-70 * time.Second)}), https, doctor.Warning, "1m10s behind this machine's", "esxcli system ntp"},
+		{"host-clock", lab.Config{}, hostState(lab.HostState{Skew: lab.Duration(time.Hour)}), https, doctor.Warning, "1h0m0s ahead of this machine's", "timedatectl"},
+		{"datastore-access", lab.Config{}, datastore(lab.Datastore{Lost: true}), https, doctor.Failure, "no host can access it", "rescan"},
+		{"datastore-maintenance", lab.Config{}, datastore(lab.Datastore{Maintenance: true}), https, doctor.Warning, "maintenance mode", "Exit Maintenance Mode"},
+		{"datastore-allocation", lab.Config{}, datastore(lab.Datastore{Type: "NFS"}), https, doctor.Advice, "NFS does not report allocated areas", "--transport landing"},
+		{"datastore-space", datastore(lab.Datastore{Full: 1 << 40}), datastore(lab.Datastore{Full: 2<<40 - 50<<30}), warm, doctor.Warning, "50 GiB free", "--interval"},
 	} {
-		t.Run(c.code+" "+c.seen, func(t *testing.T) {
-			for _, f := range of(examine(t, c.right, c.use), c.code) {
+		t.Run(c.code+" "+c.found, func(t *testing.T) {
+			good := findingsOf(examine(t, c.good, c.use), c.code)
+			if len(good) == 0 {
+				t.Error("good lab: got no finding")
+			}
+			for _, f := range good {
 				if f.Status != doctor.OK || f.Found == "" || f.On == "" {
-					t.Errorf("right: %+v", f)
+					t.Errorf("good lab: got finding %+v", f)
 				}
 			}
-			found := of(examine(t, c.wrong, c.use), c.code)
+			found := findingsOf(examine(t, c.bad, c.use), c.code)
 			if len(found) != 1 {
-				t.Fatalf("wrong: %+v", found)
+				t.Fatalf("bad lab: got findings %+v", found)
 			}
 			f := found[0]
-			if f.Status != c.status || !strings.Contains(f.Found, c.seen) || !strings.Contains(f.Remedy, c.remedy) || f.Want == "" || f.On == "" {
-				t.Errorf("wrong: %+v", f)
+			if f.Status != c.status || !strings.Contains(f.Found, c.found) || !strings.Contains(f.Remedy, c.remedy) || f.Want == "" || f.On == "" {
+				t.Errorf("bad lab: got finding %+v", f)
 			}
 		})
 	}
 }
 
-// What is not needed is not asked for: the same hosts, for less.
-func TestWhatAMoveDoesNotNeedIsNoFinding(t *testing.T) {
+// The checks report no problems of features that the migration does not use.
+func TestUnusedFeaturesHaveNoFindings(t *testing.T) {
 	found := examine(t, lab.Config{
 		ReadOnlyLicence: true, Host: lab.HostState{Power: "static", Lockdown: "lockdownNormal"},
-		Datastores: []lab.Datastore{{Name: "datastore1", Full: 2 << 40}}, VMs: []lab.VM{onDisk("a", 1<<20)},
+		Datastores: []lab.Datastore{{Name: "datastore1", Full: 2 << 40}}, VMs: []lab.VM{newVM("a", 1<<20)},
 		Lacks: []string{"VirtualMachine.State.CreateSnapshot", "Host.Config.Storage"},
 	}, host.Use{Transport: "https"})
 	if worst := doctor.Worst(found); worst != doctor.OK {
-		t.Errorf("%+v", found[0])
+		t.Errorf("got finding %+v", found[0])
 	}
-	if len(of(found, "host-nfc-memory"))+len(of(found, "datastore-space")) > 0 {
-		t.Errorf("told of what is not used: %+v", found)
+	if len(findingsOf(found, "host-nfc-memory"))+len(findingsOf(found, "datastore-space")) > 0 {
+		t.Errorf("got findings about unused features: %+v", found)
 	}
 }
 
 func TestPrivilegesOneByOne(t *testing.T) {
 	const snapshot, storage = "VirtualMachine.State.CreateSnapshot", "Host.Config.Storage"
-	cfg := lab.Config{VCenter: true, Lacks: []string{snapshot, storage}, VMs: []lab.VM{onDisk("a", 1<<20), onDisk("b", 1<<20)}}
-	found := of(examine(t, cfg, host.Use{Transport: "landing", Warm: true, StartSSH: true}), "host-privilege")
+	cfg := lab.Config{VCenter: true, Lacks: []string{snapshot, storage}, VMs: []lab.VM{newVM("a", 1<<20), newVM("b", 1<<20)}}
+	found := findingsOf(examine(t, cfg, host.Use{Transport: "landing", Warm: true, StartSSH: true}), "host-privilege")
 	want := map[string]string{"VM a and 1 more of 2": snapshot, "host esx1.lab and 1 more of 2": storage}
 	for _, f := range found {
-		privilege, lacks := want[f.On]
+		privilege, missing := want[f.On]
 		delete(want, f.On)
 		switch {
-		case !lacks && (f.Status != doctor.OK || !strings.HasPrefix(f.Want, "privilege to ")):
-			t.Errorf("held: %+v", f)
-		case lacks && (f.Status != doctor.Failure || f.Found != "user administrator@vsphere.local has no privilege "+privilege || !strings.Contains(f.Remedy, "role.update -a decamp "+privilege) ||
+		case !missing && (f.Status != doctor.OK || !strings.HasPrefix(f.Want, "privilege to ")):
+			t.Errorf("a privilege of the user: got %+v", f)
+		case missing && (f.Status != doctor.Failure || f.Found != "user administrator@vsphere.local has no privilege "+privilege || !strings.Contains(f.Remedy, "role.update -a decamp "+privilege) ||
 			!strings.Contains(f.Remedy, "-principal administrator@vsphere.local")):
-			t.Errorf("lacking: %+v", f)
+			t.Errorf("a missing privilege: got %+v", f)
 		}
 	}
 	if len(want) > 0 || len(found) != 10 {
-		t.Errorf("%d privileges, without %v", len(found), want)
+		t.Errorf("got %d privileges, want 10; not found: %v", len(found), want)
 	}
 }
 
-// With a VM's own privileges the transports ask for no more than they use.
+// The checks require only the privileges that the transport uses.
 func TestPrivilegesOfEachTransport(t *testing.T) {
 	for use, want := range map[host.Use]string{
 		{Transport: "https"}:                   "VirtualMachine.Provisioning.DiskRandomRead Datastore.Browse Datastore.FileManagement",
@@ -189,39 +192,39 @@ func TestPrivilegesOfEachTransport(t *testing.T) {
 		{Transport: "landing", StartSSH: true}: "Host.Config.Storage Host.Config.NetService Datastore.FileManagement",
 	} {
 		var got []string
-		for _, f := range of(examine(t, lab.Config{VMs: []lab.VM{onDisk("a", 1<<20)}}, use), "host-privilege") {
+		for _, f := range findingsOf(examine(t, lab.Config{VMs: []lab.VM{newVM("a", 1<<20)}}, use), "host-privilege") {
 			got = append(got, f.On)
 		}
 		if strings.Join(got, " ") != want {
-			t.Errorf("%+v: %q", use, got)
+			t.Errorf("%+v: got privileges %q, want %q", use, got, want)
 		}
 	}
 }
 
-// asked is a source that refuses what it is asked.
-type asked struct{ host.Source }
+// failingSource is a source whose requests fail.
+type failingSource struct{ host.Source }
 
-func (asked) FreeLicence(context.Context) bool         { return false }
-func (asked) EvaluationEnds(context.Context) time.Time { return time.Time{} }
-func (asked) Condition(context.Context, inventory.MoRef) (inventory.Condition, error) {
+func (failingSource) FreeLicence(context.Context) bool         { return false }
+func (failingSource) EvaluationEnds(context.Context) time.Time { return time.Time{} }
+func (failingSource) Condition(context.Context, inventory.MoRef) (inventory.Condition, error) {
 	return inventory.Condition{}, context.DeadlineExceeded
 }
-func (asked) Settings(context.Context, inventory.MoRef, ...string) (map[string]int64, error) {
+func (failingSource) Settings(context.Context, inventory.MoRef, ...string) (map[string]int64, error) {
 	return nil, context.DeadlineExceeded
 }
-func (asked) HostTime(context.Context, inventory.MoRef) (time.Time, error) {
+func (failingSource) HostTime(context.Context, inventory.MoRef) (time.Time, error) {
 	return time.Time{}, context.DeadlineExceeded
 }
-func (asked) SSHRuns(context.Context, inventory.MoRef) (bool, error) {
+func (failingSource) SSHRuns(context.Context, inventory.MoRef) (bool, error) {
 	return false, context.DeadlineExceeded
 }
-func (asked) Lacking(context.Context, inventory.Kind, []inventory.MoRef, []string) (map[string][]inventory.MoRef, error) {
+func (failingSource) Lacking(context.Context, inventory.Kind, []inventory.MoRef, []string) (map[string][]inventory.MoRef, error) {
 	return nil, context.DeadlineExceeded
 }
 
-func TestWhatCannotBeAskedIsUnknownAndHasARemedy(t *testing.T) {
+func TestFailedRequestsAreUnknown(t *testing.T) {
 	o := host.Options{
-		Source: asked{}, User: "root", Use: host.Use{Transport: "https", SSH: true},
+		Source: failingSource{}, User: "root", Use: host.Use{Transport: "https", SSH: true},
 		Hosts:      []inventory.Host{{Ref: "host-1", Name: "esx1", Version: "8.0.3", Build: "1", Connected: true}},
 		Datastores: []inventory.Datastore{{Ref: "ds-1", Name: "d", Type: "VMFS"}},
 	}
@@ -233,30 +236,30 @@ func TestWhatCannotBeAskedIsUnknownAndHasARemedy(t *testing.T) {
 	}
 	for _, code := range []string{"host-power", "host-lockdown", "host-lockout", "host-sessions", "host-clock", "host-ssh", "host-privilege"} {
 		if !unknown[code] {
-			t.Errorf("%s is not unknown with a remedy", code)
+			t.Errorf("want status unknown with a remedy from %s", code)
 		}
 	}
 }
 
-// A host that is away is told once, and nothing else is asked of it.
-func TestHostThatIsAwayIsToldOnce(t *testing.T) {
-	o := host.Options{Source: asked{}, VCenter: true, User: "u", Hosts: []inventory.Host{{Ref: "host-1", Name: "esx 1"}}, Use: host.Use{Transport: "nfc"}}
+// The only finding about a disconnected host is that it is disconnected.
+func TestDisconnectedHostHasOneFinding(t *testing.T) {
+	o := host.Options{Source: failingSource{}, VCenter: true, User: "u", Hosts: []inventory.Host{{Ref: "host-1", Name: "esx 1"}}, Use: host.Use{Transport: "nfc"}}
 	found := doctor.Examine(t.Context(), host.Checks(o), doctor.Options{})
 	if len(found) != 1 || found[0].Code != "host-connected" || found[0].Status != doctor.Failure || !strings.Contains(found[0].Remedy, "host.reconnect -host 'esx 1'") {
-		t.Errorf("%+v", found)
+		t.Errorf("got findings %+v", found)
 	}
 }
 
-// KB 2136854: the build that mends it, and the one before.
+// Build 3247720 fixes KB 2136854.
 func TestLostChangesOfAnOldBuild(t *testing.T) {
 	for build, want := range map[string]doctor.Status{"3247719": doctor.Warning, "3247720": doctor.Advice} {
 		o := host.Options{
-			Source: asked{}, Use: host.Use{Transport: "nfc", Warm: true}, Now: func() time.Time { return now },
+			Source: failingSource{}, Use: host.Use{Transport: "nfc", Warm: true}, Now: func() time.Time { return now },
 			Hosts: []inventory.Host{{Name: "esx1", Version: "6.0.0", Build: build, Connected: true}},
 		}
-		found := of(doctor.Examine(t.Context(), host.Checks(o), doctor.Options{}), "host-version")
+		found := findingsOf(doctor.Examine(t.Context(), host.Checks(o), doctor.Options{}), "host-version")
 		if len(found) != 1 || found[0].Status != want {
-			t.Errorf("build %s: %+v", build, found)
+			t.Errorf("build %s: got findings %+v", build, found)
 		}
 	}
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// The published script creates, by the real govc, a role with just the privileges that the doctor
-// looks for.
-func TestPublishedPrivilegesAreThoseOfTheDoctor(t *testing.T) {
+// The published script creates a role with exactly the privileges that the checks require, with the real govc.
+func TestPublishedPrivilegesEqualRequiredOnes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -23,7 +22,7 @@ func TestPublishedPrivilegesAreThoseOfTheDoctor(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", filepath.Join(bin, "govc"), "github.com/decamp/decamp/test/govc").CombinedOutput(); err != nil {
 		t.Fatalf("build govc: %v\n%s", err, out)
 	}
-	l, err := lab.Start(t.Context(), lab.Config{VCenter: true, VMs: []lab.VM{onDisk("a", 1<<20)}})
+	l, err := lab.Start(t.Context(), lab.Config{VCenter: true, VMs: []lab.VM{newVM("a", 1<<20)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,20 +54,20 @@ func TestPublishedPrivilegesAreThoseOfTheDoctor(t *testing.T) {
 		run("sh", append([]string{script, "decamp@vsphere.local"}, strings.Fields(tt.uses)...)...)
 		var got, want []string
 		for _, p := range strings.Fields(run(filepath.Join(bin, "govc"), "role.ls", "decamp")) {
-			if !strings.HasPrefix(p, "System.") { // in every role
+			if !strings.HasPrefix(p, "System.") { // privileges of every role
 				got = append(got, p)
 			}
 		}
-		for _, f := range of(examine(t, lab.Config{VCenter: true, VMs: []lab.VM{onDisk("a", 1<<20)}}, tt.use), "host-privilege") {
+		for _, f := range findingsOf(examine(t, lab.Config{VCenter: true, VMs: []lab.VM{newVM("a", 1<<20)}}, tt.use), "host-privilege") {
 			want = append(want, f.On)
 		}
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: the role has %q, the doctor looks for %q", tt.uses, got, want)
+			t.Errorf("%s: got privileges %q of the role, want %q", tt.uses, got, want)
 		}
 	}
 	if perms := run(filepath.Join(bin, "govc"), "permissions.ls", "/"); !strings.Contains(perms, "decamp@vsphere.local") {
-		t.Errorf("the account has no permission:\n%s", perms)
+		t.Errorf("the account has no permissions:\n%s", perms)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/decamp/decamp/internal/childenv/childenvtest"
 )
 
-func TestQEMUsVersionNeedsListedVariablesOnly(t *testing.T) {
+func TestQEMUVersionGetsListedVariablesOnly(t *testing.T) {
 	check := childenvtest.Replace(t, "qemu-system-x86_64")
 	if _, err := qemuVersionOutput(t.Context()); err != nil {
 		t.Fatal(err)

@@ -21,8 +21,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// look examines with checks that would look at this machine replaced.
-func look(t *testing.T, o Options) map[string]doctor.Finding {
+// examine runs the checks, with fake results in place of the programs of this machine.
+func examine(t *testing.T, o Options) map[string]doctor.Finding {
 	t.Helper()
 	if o.Start == nil {
 		o.Start = func(context.Context, string) error { return nil }
@@ -42,29 +42,29 @@ func look(t *testing.T, o Options) map[string]doctor.Finding {
 	}
 	for _, f := range doctor.Examine(t.Context(), checks, doctor.Options{}) {
 		if advises[f.Code] && f.Status > doctor.Advice {
-			t.Errorf("a check that only advises finds %+v", f)
+			t.Errorf("a check with Advises returns finding %+v", f)
 		}
 		if f.Status != doctor.OK && (f.Remedy == "" || f.Found == "") {
-			t.Errorf("nothing to do about %+v", f)
+			t.Errorf("the finding has no text or no remedy: %+v", f)
 		}
 		found[f.Code] = f
 	}
 	return found
 }
 
-func expect(t *testing.T, f doctor.Finding, s doctor.Status, seen string) {
+func wantFinding(t *testing.T, f doctor.Finding, s doctor.Status, text string) {
 	t.Helper()
-	if f.Status != s || !strings.Contains(f.Found, seen) {
-		t.Errorf("%s: %v: %s: want %v: %s", f.Code, f.Status, f.Found, s, seen)
+	if f.Status != s || !strings.Contains(f.Found, text) {
+		t.Errorf("%s: got %v: %s; want %v: %s", f.Code, f.Status, f.Found, s, text)
 	}
 }
 
-// empty fails if anything is in a folder.
-func empty(t *testing.T, folder string) {
+// wantEmpty checks that a folder is empty.
+func wantEmpty(t *testing.T, folder string) {
 	t.Helper()
 	left, err := os.ReadDir(folder)
 	if err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("got entries %v, %v; want an empty folder", left, err)
 	}
 }
 
@@ -79,40 +79,40 @@ func TestRoom(t *testing.T) {
 		25 * gib:  {doctor.Failure, "5.0 GiB more free space"},
 	} {
 		o := Options{Folder: t.TempDir(), Disks: disks, Speed: time.Millisecond, Room: func(string) (diskspace.Space, error) { return diskspace.Space{Available: free}, nil }}
-		f := look(t, o)["local-space"]
-		expect(t, f, want.status, fmt.Sprintf("%d.0 GiB free; the disks have 30.0 of 150.0 GiB allocated", free/gib))
+		f := examine(t, o)["local-space"]
+		wantFinding(t, f, want.status, fmt.Sprintf("%d.0 GiB free; the disks have 30.0 of 150.0 GiB allocated", free/gib))
 		if !strings.HasPrefix(f.Want, want.want) {
-			t.Errorf("wants %q, not %q", f.Want, want.want)
+			t.Errorf("got want %q, want %q", f.Want, want.want)
 		}
 	}
 }
 
-// A folder that is not there yet is judged by where it would be made, and is not made.
-func TestFolderThatIsToBe(t *testing.T) {
+// For a folder that does not exist, the checks examine its nearest parent. They do not create the folder.
+func TestFolderDoesNotExist(t *testing.T) {
 	dir := t.TempDir()
-	found := look(t, Options{Folder: filepath.Join(dir, "a/b"), Speed: 10 * time.Millisecond})
-	expect(t, found["local-folder"], doctor.OK, "the folder can be created in "+dir)
-	expect(t, found["local-sparse"], doctor.OK, "sparse files and hole punching work")
+	found := examine(t, Options{Folder: filepath.Join(dir, "a/b"), Speed: 10 * time.Millisecond})
+	wantFinding(t, found["local-folder"], doctor.OK, "the folder can be created in "+dir)
+	wantFinding(t, found["local-sparse"], doctor.OK, "sparse files and hole punching work")
 	if s := found["local-speed"]; s.Status == doctor.Unknown || !strings.Contains(s.Found, " MB/s with 4 concurrent writes of 2 MiB (") {
-		t.Errorf("speed: %+v", s)
+		t.Errorf("got finding %+v", s)
 	}
-	empty(t, dir)
+	wantEmpty(t, dir)
 }
 
-func TestFolderThatIsNone(t *testing.T) {
+func TestFolderIsAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	found := look(t, Options{Folder: file})
-	expect(t, found["local-folder"], doctor.Failure, "not a directory")
-	if len(found) != 4 { // what does not depend on it: KVM, QEMU and virt-v2v
-		t.Errorf("children are not silent: %v", found)
+	found := examine(t, Options{Folder: file})
+	wantFinding(t, found["local-folder"], doctor.Failure, "not a directory")
+	if len(found) != 4 { // the folder, and KVM, QEMU and virt-v2v, which do not depend on it
+		t.Errorf("got findings %v, want none of dependent checks", found)
 	}
 }
 
-// File systems that lack something. The kernel may not have them, or this may not be root's.
-func TestFileSystemsThatLackSomething(t *testing.T) {
+// The checks report missing features of file systems. The test requires root and the file systems in the kernel.
+func TestFileSystemsWithMissingFeatures(t *testing.T) {
 	for fstype, v := range map[string]struct {
 		options string
 		want    map[string]doctor.Status
@@ -130,16 +130,16 @@ func TestFileSystemsThatLackSomething(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			found := look(t, Options{Folder: dir, Speed: 10 * time.Millisecond, Disks: []Disk{{"d", gib, gib}}})
+			found := examine(t, Options{Folder: dir, Speed: 10 * time.Millisecond, Disks: []Disk{{"d", gib, gib}}})
 			for code, s := range v.want {
-				expect(t, found[code], s, "")
+				wantFinding(t, found[code], s, "")
 			}
-			empty(t, dir)
+			wantEmpty(t, dir)
 		})
 	}
 }
 
-// 1 KiB blocks make ext4 end at 16 GiB a file, and read-only refuses all.
+// With blocks of 1 KiB, ext4 limits files to 16 GiB. A read-only file system permits no files.
 func TestSmallFilesAndReadOnly(t *testing.T) {
 	for _, tool := range []string{"losetup", "mkfs.ext4"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -162,13 +162,13 @@ func TestSmallFilesAndReadOnly(t *testing.T) {
 		}
 	})
 	o := Options{Folder: filepath.Join(dir, "vm"), Speed: 10 * time.Millisecond, Disks: []Disk{{"small", gib, 0}, {"large", 100 << 40, 0}}}
-	expect(t, look(t, o)["local-size"], doctor.Failure, "cannot create a file of 102400.0 GiB for large: file too large")
+	wantFinding(t, examine(t, o)["local-size"], doctor.Failure, "cannot create a file of 102400.0 GiB for large: file too large")
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	f := look(t, o)["local-folder"]
-	if expect(t, f, doctor.Failure, "read-only file system"); !strings.HasPrefix(f.Remedy, "mount -o remount,rw") {
-		t.Errorf("remedy %q", f.Remedy)
+	f := examine(t, o)["local-folder"]
+	if wantFinding(t, f, doctor.Failure, "read-only file system"); !strings.HasPrefix(f.Remedy, "mount -o remount,rw") {
+		t.Errorf("got remedy %q", f.Remedy)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestMemory(t *testing.T) {
 		"sys/fs/cgroup/system.slice/memory.stat":    "anon 5\ninactive_file 2147483648\n",
 		"sys/fs/cgroup/memory.max":                  "max\n",
 	}
-	old := map[string]string{ // version 1, as RHEL 8 has it
+	old := map[string]string{ // control groups version 1, as in RHEL 8
 		"proc/self/cgroup": "4:cpuset,memory:/box\n1:cpu:/\n0::/\n",
 		"sys/fs/cgroup/memory/box/memory.limit_in_bytes": "4294967296\n",
 		"sys/fs/cgroup/memory/box/memory.usage_in_bytes": "1073741824\n",
@@ -198,7 +198,7 @@ func TestMemory(t *testing.T) {
 		root         fs.FS
 		tmpfs        int64
 		status       doctor.Status
-		seen, remedy string
+		text, remedy string
 	}{
 		{machine(nil), 16 * gib, doctor.OK, "32.0 GiB of memory are available (limit of the machine)", ""},
 		{machine(nil), 32 * gib, doctor.Warning, "32.0 GiB", "--landing tmpfs:31G"},
@@ -208,18 +208,18 @@ func TestMemory(t *testing.T) {
 		{fstest.MapFS{}, gib, doctor.Unknown, "meminfo", "free -g"},
 		{fstest.MapFS{"proc/meminfo": {Data: []byte("MemAvailable: 1000 kB\n")}}, gib, doctor.Failure, "0.0 GiB", "omit --landing tmpfs"},
 	} {
-		f := look(t, Options{Root: v.root, Tmpfs: v.tmpfs})["local-memory"]
-		expect(t, f, v.status, v.seen)
+		f := examine(t, Options{Root: v.root, Tmpfs: v.tmpfs})["local-memory"]
+		wantFinding(t, f, v.status, v.text)
 		if !strings.Contains(f.Remedy, v.remedy) {
-			t.Errorf("remedy %q, want %q", f.Remedy, v.remedy)
+			t.Errorf("got remedy %q, want %q", f.Remedy, v.remedy)
 		}
 	}
-	if f, told := look(t, Options{})["local-memory"]; told {
-		t.Errorf("told of a landing that nobody asked for: %+v", f)
+	if f, ok := examine(t, Options{})["local-memory"]; ok {
+		t.Errorf("got finding %+v without a landing", f)
 	}
 }
 
-func TestKVMIsJudged(t *testing.T) {
+func TestKVM(t *testing.T) {
 	cpu := func(flags string) fs.FS {
 		return fstest.MapFS{"proc/cpuinfo": {Data: []byte("processor\t: 0\nflags\t\t: fpu " + flags + " sse\n")}}
 	}
@@ -227,7 +227,7 @@ func TestKVMIsJudged(t *testing.T) {
 		err    error
 		root   fs.FS
 		status doctor.Status
-		seen   string
+		text   string
 	}{
 		{nil, nil, doctor.OK, "a virtual CPU ran its code"},
 		{&fs.PathError{Op: "open", Path: "/dev/kvm", Err: unix.ENOENT}, cpu("vmx"), doctor.Warning, "/dev/kvm does not exist; the CPU supports virtualization"},
@@ -236,32 +236,32 @@ func TestKVMIsJudged(t *testing.T) {
 		{fmt.Errorf("KVM_RUN: %w", unix.EIO), nil, doctor.Warning, "/dev/kvm exists, but cannot run a guest: KVM_RUN: input/output error"},
 		{fmt.Errorf("a guest for arm64: %w", errors.ErrUnsupported), nil, doctor.Unknown, "arm64"},
 	} {
-		expect(t, look(t, Options{Root: v.root, Start: func(context.Context, string) error { return v.err }})["local-kvm"], v.status, v.seen)
+		wantFinding(t, examine(t, Options{Root: v.root, Start: func(context.Context, string) error { return v.err }})["local-kvm"], v.status, v.text)
 	}
 }
 
-func TestVirtV2VIsJudged(t *testing.T) {
+func TestVirtV2V(t *testing.T) {
 	for _, v := range []struct {
 		tool   virtv2v.Tool
 		err    error
 		status doctor.Status
-		seen   string
+		text   string
 	}{
-		{err: fault.New(fault.NotFound, "it is not installed here"), status: doctor.Advice, seen: "such guests keep their hardware"},
-		{err: errors.New("exit status 1"), status: doctor.Unknown, seen: "exit status 1"},
-		{tool: virtv2v.Tool{Path: "/usr/bin/virt-v2v-in-place", Version: "2.2.0"}, status: doctor.Advice, seen: "2.2.0 (/usr/bin/virt-v2v-in-place) has no --block-driver"},
+		{err: fault.New(fault.NotFound, "it is not installed here"), status: doctor.Advice, text: "such guests keep their hardware"},
+		{err: errors.New("exit status 1"), status: doctor.Unknown, text: "exit status 1"},
+		{tool: virtv2v.Tool{Path: "/usr/bin/virt-v2v-in-place", Version: "2.2.0"}, status: doctor.Advice, text: "2.2.0 (/usr/bin/virt-v2v-in-place) has no --block-driver"},
 	} {
-		look := look(t, Options{V2V: func(context.Context) (virtv2v.Tool, error) { return v.tool, v.err }})
-		expect(t, look["local-virt-v2v"], v.status, v.seen)
+		found := examine(t, Options{V2V: func(context.Context) (virtv2v.Tool, error) { return v.tool, v.err }})
+		wantFinding(t, found["local-virt-v2v"], v.status, v.text)
 	}
 }
 
-func TestQEMUIsJudged(t *testing.T) {
+func TestQEMU(t *testing.T) {
 	for _, v := range []struct {
-		text   string
+		output string
 		err    error
 		status doctor.Status
-		seen   string
+		text   string
 	}{
 		{"QEMU emulator version 10.0.2\nCopyright", nil, doctor.OK, "QEMU emulator version 10.0.2"},
 		{"QEMU emulator version 5.2.0 (Debian)", nil, doctor.OK, "5.2.0"},
@@ -270,7 +270,7 @@ func TestQEMUIsJudged(t *testing.T) {
 		{"", &exec.Error{Name: "qemu-system-x86_64", Err: exec.ErrNotFound}, doctor.Advice, "not installed"},
 		{"", errors.New("exit status 1"), doctor.Unknown, "exit status 1"},
 	} {
-		expect(t, look(t, Options{QEMU: func(context.Context) (string, error) { return v.text, v.err }})["local-qemu"], v.status, v.seen)
+		wantFinding(t, examine(t, Options{QEMU: func(context.Context) (string, error) { return v.output, v.err }})["local-qemu"], v.status, v.text)
 	}
 }
 
@@ -282,7 +282,7 @@ func FuzzMemory(f *testing.F) {
 			"sys/fs/cgroup/memory.max": {Data: []byte(most)}, "sys/fs/cgroup/memory.current": {Data: []byte("9")}, "sys/fs/cgroup/memory.stat": {Data: []byte(stat)},
 		}}}
 		if n, _, err := e.availableMemory(); err == nil && n < 0 {
-			t.Fatalf("%d bytes", n)
+			t.Fatalf("got %d bytes", n)
 		}
 	})
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// walls are rules of this machine, as people write them, and what becomes of a host that knocks.
-var walls = []struct {
+// firewallTests contains firewall rules of this machine and the expected finding about a connection of a host.
+var firewallTests = []struct {
 	name, tool, rules string
-	status            doctor.Status // of port 2049
-	seen              string
+	status            doctor.Status // status of port 2049
+	found             string
 }{
 	{"no rules", "nft", "", doctor.OK, "accepted by the rules of "},
 	{"a policy of nft", "nft", `table inet filter {
@@ -34,15 +34,15 @@ var walls = []struct {
 		}
 		chain open { ip protocol tcp log accept; }
 	}`, doctor.OK, "accepted by the rules of "},
-	{"another's network", "nft", `table ip filter {
+	{"another network", "nft", `table ip filter {
 		chain input { type filter hook input priority 0; ip saddr != 10.2.0.0/16 tcp dport { 111, 2049 } jump deny; }
 		chain deny { udp dport 1-65535 return; tcp flags & (fin|syn|rst|ack) == syn reject with tcp reset; }
 	}`, doctor.Failure, "rule "},
-	{"accepted here, dropped there", "nft", `table inet a { chain input { type filter hook input priority -10; policy accept; tcp dport 2049 accept; }; }
+	{"accepted by one table, dropped by another", "nft", `table inet a { chain input { type filter hook input priority -10; policy accept; tcp dport 2049 accept; }; }
 	table inet b { chain input { type filter hook input priority 10; meta nfproto ipv4 tcp dport 2049 drop; }; }`, doctor.Failure, "table inet b"},
 	{"dropped before it is routed", "nft", `table inet raw { chain pre { type filter hook prerouting priority -300; iifname "way0" ip daddr 10.1.0.1 tcp dport >= 2049 drop; }; }`,
 		doctor.Failure, "chain pre of nft's table inet raw"},
-	{"nothing is sure of marks", "nft", `table inet filter { chain input { type filter hook input priority 0; policy drop; meta mark 0 accept; }; }`, doctor.Unknown, "unsupported rules: may be dropped by "},
+	{"a rule about marks", "nft", `table inet filter { chain input { type filter hook input priority 0; policy drop; meta mark 0 accept; }; }`, doctor.Unknown, "unsupported rules: may be dropped by "},
 	{"a policy of iptables", "iptables-nft", `-P INPUT DROP
 		-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 		-A INPUT -p tcp -m tcp --dport 22 -m comment --comment "for -j ACCEPT" -j ACCEPT`, doctor.Failure, "the policy of chain INPUT of iptables-nft's table filter"},
@@ -56,56 +56,55 @@ var walls = []struct {
 		-A tcp -j DROP
 		-A hosts -p udp -j DROP
 		-A hosts -i way+ -s 10.1.0.2/32 -p tcp --syn --dport 2000:2049 -j ACCEPT`, doctor.OK, "accepted by the rules of "},
-	{"iptables of old", "iptables-legacy", `-A INPUT -p tcp -m tcp --dport 2049 -m addrtype --dst-type LOCAL -j DROP`, doctor.Failure, "iptables-legacy"},
-	{"a rate of iptables", "iptables-legacy", `-A INPUT -p tcp -m limit --limit 1000/sec --limit-burst 1000 -j ACCEPT
+	{"legacy iptables", "iptables-legacy", `-A INPUT -p tcp -m tcp --dport 2049 -m addrtype --dst-type LOCAL -j DROP`, doctor.Failure, "iptables-legacy"},
+	{"a rate limit of iptables", "iptables-legacy", `-A INPUT -p tcp -m limit --limit 1000/sec --limit-burst 1000 -j ACCEPT
 		-A INPUT -j DROP`, doctor.Unknown, "the rule -A INPUT -j DROP"},
 }
 
-// A host that is kept out by this machine's own rules really gets in with what is pasted, and what is
-// said of the others is what really happens.
+// The findings agree with real connections of the host. After the remedy ran, the host can connect.
 func TestFirewallHere(t *testing.T) {
 	for _, tool := range []string{"nft", "iptables-nft", "iptables-legacy"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("%s is not installed", tool)
 		}
 	}
-	if !inside(t) {
+	if !runInNamespaces(t) {
 		return
 	}
-	straight(t, 1500, 1500)
+	connectHost(t, 1500, 1500)
 	for _, port := range []string{"111", "2049"} {
 		l, err := net.Listen("tcp4", "10.1.0.1:"+port)
 		must(t, err)
 		defer l.Close()
 	}
-	for _, wall := range walls {
-		t.Run(wall.name, func(t *testing.T) {
-			build(t, wall.tool, wall.rules)
-			defer paste(t, "nft flush ruleset; iptables-legacy -P INPUT ACCEPT; iptables-legacy -F")
-			found := inwardOf(t)
+	for _, tt := range firewallTests {
+		t.Run(tt.name, func(t *testing.T) {
+			setRules(t, tt.tool, tt.rules)
+			defer runShell(t, "nft flush ruleset; iptables-legacy -P INPUT ACCEPT; iptables-legacy -F")
+			found := checkIncoming(t)
 			f := found[1]
-			if f.Status != wall.status || !strings.Contains(f.Found, wall.seen) {
-				t.Errorf("%v: %s, want %v: %s", f.Status, f.Found, wall.status, wall.seen)
+			if f.Status != tt.status || !strings.Contains(f.Found, tt.found) {
+				t.Errorf("got %v: %s; want %v: %s", f.Status, f.Found, tt.status, tt.found)
 			}
 			for i, port := range []int{111, 2049} {
-				if in := gets(t, port); found[i].Status != doctor.Unknown && in != (found[i].Status == doctor.OK) {
-					t.Errorf("port %d is reached: %v, and doctor says: %+v", port, in, found[i])
+				if in := canConnect(t, port); found[i].Status != doctor.Unknown && in != (found[i].Status == doctor.OK) {
+					t.Errorf("port %d: connected %v, got finding %+v", port, in, found[i])
 				}
 				if found[i].Status != doctor.OK {
-					paste(t, found[i].Remedy)
+					runShell(t, found[i].Remedy)
 				}
 			}
-			for i, f := range inwardOf(t) {
-				if port := []int{111, 2049}[i]; !gets(t, port) || f.Status != doctor.OK {
-					t.Errorf("with what was pasted, port %d is not reached, or doctor says so: %+v", port, f)
+			for i, f := range checkIncoming(t) {
+				if port := []int{111, 2049}[i]; !canConnect(t, port) || f.Status != doctor.OK {
+					t.Errorf("after the remedy: port %d cannot be reached or is not OK: %+v", port, f)
 				}
 			}
 		})
 	}
 }
 
-// build sets rules: a file of nft, or arguments of iptables, a line each.
-func build(t *testing.T, tool, rules string) {
+// setRules sets firewall rules: a file of nft, or lines of iptables arguments.
+func setRules(t *testing.T, tool, rules string) {
 	t.Helper()
 	if tool == "nft" {
 		cmd := exec.Command("nft", "-f", "-")
@@ -116,22 +115,22 @@ func build(t *testing.T, tool, rules string) {
 		return
 	}
 	for line := range strings.Lines(rules) {
-		paste(t, tool+" "+line)
+		runShell(t, tool+" "+line)
 	}
 }
 
-// paste does what a person would.
-func paste(t *testing.T, commands string) {
+// runShell runs commands in a shell.
+func runShell(t *testing.T, commands string) {
 	t.Helper()
 	if out, err := exec.Command("sh", "-e", "-c", commands).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v: %s", commands, err, out)
 	}
 }
 
-// gets reports whether the host gets a connection to a port here.
-func gets(t *testing.T, port int) (in bool) {
+// canConnect reports whether the host can connect to a port of this machine.
+func canConnect(t *testing.T, port int) (in bool) {
 	t.Helper()
-	within(t, func() {
+	runInHostNetwork(t, func() {
 		c, err := net.DialTimeout("tcp4", fmt.Sprintf("10.1.0.1:%d", port), time.Second)
 		if in = err == nil; in {
 			must(t, c.Close())
@@ -140,25 +139,25 @@ func gets(t *testing.T, port int) (in bool) {
 	return in
 }
 
-func inwardOf(t *testing.T) []doctor.Finding {
+func checkIncoming(t *testing.T) []doctor.Finding {
 	t.Helper()
 	e := &examiner{Options: Options{Host: "10.1.0.2", Transport: Landing}.withDefaults()}
 	found := e.checkInward(t.Context())
 	if len(found) != 2 {
-		t.Fatalf("found %+v", found)
+		t.Fatalf("got findings %+v, want 2", found)
 	}
 	return found
 }
 
-// What cannot be seen is not taken for right.
-func TestFirewallThatCannotBeSeen(t *testing.T) {
+// ReadRules returns an error if it cannot read the rules.
+func TestFirewallRulesCannotBeRead(t *testing.T) {
 	for want, err := range map[string]error{
 		"neither nft nor iptables-save is installed": exec.ErrNotFound,
 		"Operation not permitted":                    fmt.Errorf("Operation not permitted (you must be root)"),
 	} {
 		_, got := firewall.ReadRules(t.Context(), func(context.Context, string, ...string) ([]byte, error) { return nil, err }, false)
 		if got == nil || !strings.Contains(got.Error(), want) || fault.HintOf(got) == "" {
-			t.Errorf("%v (remedy %q), want %s", got, fault.HintOf(got), want)
+			t.Errorf("got %v (remedy %q), want %s", got, fault.HintOf(got), want)
 		}
 	}
 }

@@ -14,44 +14,43 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// ofGuests are the findings of what is on disks.
-func ofGuests(t *testing.T, o vm.Options) []doctor.Finding {
+// guestFindings returns the findings about the guests.
+func guestFindings(t *testing.T, o vm.Options) []doctor.Finding {
 	t.Helper()
 	found := doctor.Examine(t.Context(), vm.Checks(o), doctor.Options{})
 	return slices.DeleteFunc(found, func(f doctor.Finding) bool { return f.Code != "vm-guest" })
 }
 
-// Guests are looked into before they are copied, if they are off; each thing in their way has what to
-// type.
-func TestGuestsAreLookedInto(t *testing.T) {
-	named := func(name string) inventory.VM {
-		v := plain()
+// The checks inspect the guests of VMs that are powered off. Each finding has a remedy.
+func TestGuestsAreInspected(t *testing.T) {
+	newNamedVM := func(name string) inventory.VM {
+		v := newVM()
 		v.Name, v.Ref = name, inventory.MoRef(name)
 		return v
 	}
-	runs := named("runs")
+	runs := newNamedVM("runs")
 	runs.Power = inventory.PoweredOn
-	vms := []inventory.VM{named("asleep"), named("empty"), named("locked"), runs}
-	look := func(_ context.Context, v *inventory.VM) ([]guest.Report, error) {
+	vms := []inventory.VM{newNamedVM("asleep"), newNamedVM("empty"), newNamedVM("locked"), runs}
+	inspect := func(_ context.Context, v *inventory.VM) ([]guest.Report, error) {
 		switch v.Name {
 		case "asleep":
 			return []guest.Report{{Verdict: "Windows 10: boots"}, {Warnings: []guest.Warning{{Code: "hibernated", Text: "it hibernated"}, {Code: "gpt-backup", Text: "half a table"}}}}, nil
 		case "locked":
 			return nil, fault.New(fault.Conflict, "the file is locked").WithHint("wait")
 		case "runs":
-			t.Error("one that runs is looked into")
+			t.Error("a running VM is inspected")
 		}
 		return []guest.Report{{}}, nil
 	}
-	found := ofGuests(t, vm.Options{VMs: vms, Inspect: look})
-	var told []string
+	found := guestFindings(t, vm.Options{VMs: vms, Inspect: inspect})
+	var got []string
 	for _, f := range found {
-		told = append(told, f.On+": "+f.Status.String()+": "+f.Found)
+		got = append(got, f.On+": "+f.Status.String()+": "+f.Found)
 		if f.Status != doctor.OK && f.Remedy == "" {
-			t.Errorf("no remedy: %+v", f)
+			t.Errorf("the finding has no remedy: %+v", f)
 		}
 	}
-	slices.Sort(told)
+	slices.Sort(got)
 	want := []string{
 		"VM asleep: ok: Windows 10: boots",
 		"VM asleep: warning: disk 2: half a table (gpt-backup)",
@@ -59,14 +58,14 @@ func TestGuestsAreLookedInto(t *testing.T) {
 		"VM empty: ok: no known operating system on the disks",
 		"VM locked: unknown: the file is locked",
 	}
-	if !slices.Equal(told, want) {
-		t.Errorf("told\n%s\nwant\n%s", strings.Join(told, "\n"), strings.Join(want, "\n"))
+	if !slices.Equal(got, want) {
+		t.Errorf("got findings\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if found := ofGuests(t, vm.Options{VMs: vms}); len(found) > 0 {
-		t.Errorf("without a look: %+v", found)
+	if found := guestFindings(t, vm.Options{VMs: vms}); len(found) > 0 {
+		t.Errorf("without Inspect: got findings %+v", found)
 	}
 	broken := func(context.Context, *inventory.VM) ([]guest.Report, error) { return nil, errors.New("reset") }
-	if found := ofGuests(t, vm.Options{VMs: vms[:1], Inspect: broken}); len(found) != 1 || found[0].Status != doctor.Unknown {
-		t.Errorf("of a look that fails: %+v", found)
+	if found := guestFindings(t, vm.Options{VMs: vms[:1], Inspect: broken}); len(found) != 1 || found[0].Status != doctor.Unknown {
+		t.Errorf("an inspection that fails: got findings %+v", found)
 	}
 }

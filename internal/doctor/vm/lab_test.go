@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// A VM with everything, as a host tells of it, beside one with nothing.
+// The checks find each problem of the VMs of a lab, and none of a good VM.
 func TestVMsOfAHost(t *testing.T) {
 	disk := lab.Disk{Capacity: 1 << 20}
 	l, err := lab.Start(context.Background(), lab.Config{VMs: []lab.VM{
@@ -52,12 +52,12 @@ func TestVMsOfAHost(t *testing.T) {
 	}
 	for code, found := range examine(t, vm.Options{Source: s, VMs: all, All: all}) {
 		if len(found) != want[code] {
-			t.Errorf("%s: %d findings, want %d: %+v", code, len(found), want[code], found)
+			t.Errorf("%s: got %d findings, want %d: %+v", code, len(found), want[code], found)
 		}
 		delete(want, code)
 		for _, f := range found {
 			if f.On == "VM good" {
-				t.Errorf("a good VM has something: %+v", f)
+				t.Errorf("a good VM: got finding %+v", f)
 			}
 		}
 	}
@@ -65,6 +65,6 @@ func TestVMsOfAHost(t *testing.T) {
 		t.Errorf("not found: %v", want)
 	}
 	if warm := examine(t, vm.Options{VMs: all, Warm: true})["vm-warm"]; len(warm) != 1 || warm[0].On != "VM bad" {
-		t.Errorf("warm: %+v", warm)
+		t.Errorf("warm: got findings %+v", warm)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// plain is a VM without anything to say about.
-func plain() inventory.VM {
+// newVM returns a VM without findings.
+func newVM() inventory.VM {
 	return inventory.VM{
 		Ref: "vm-1", Name: "web 01", UUID: "u-1", InstanceUUID: "i-1", Power: inventory.PoweredOff, GuestID: "debian12_64Guest",
 		HardwareVersion: 19, CPUs: 2, MemoryMiB: 2048, Datacenter: "DC",
@@ -28,25 +28,25 @@ func plain() inventory.VM {
 	}
 }
 
-// place is a folder of the test.
-type place struct {
+// fakeTarget is a folder as a target.
+type fakeTarget struct {
 	holds bool
 	err   error
 }
 
-func (p place) Folder(v *inventory.VM) string { return "/srv/vm/" + strings.ToLower(v.Name) }
-func (p place) Holds(*inventory.VM) bool      { return p.holds }
-func (p place) Plan(context.Context, *inventory.VM) ([]targets.Image, error) {
+func (p fakeTarget) Folder(v *inventory.VM) string { return "/srv/vm/" + strings.ToLower(v.Name) }
+func (p fakeTarget) Holds(*inventory.VM) bool      { return p.holds }
+func (p fakeTarget) Plan(context.Context, *inventory.VM) ([]targets.Image, error) {
 	return nil, p.err
 }
 
-// guests tells the file systems of every guest it is asked about.
-type guests struct {
+// fakeSource is a source whose guests all have the same file systems.
+type fakeSource struct {
 	volumes []inventory.Volume
 	err     error
 }
 
-func (g guests) Volumes(_ context.Context, refs []inventory.MoRef) (map[inventory.MoRef][]inventory.Volume, error) {
+func (g fakeSource) Volumes(_ context.Context, refs []inventory.MoRef) (map[inventory.MoRef][]inventory.Volume, error) {
 	all := map[inventory.MoRef][]inventory.Volume{}
 	for _, r := range refs {
 		all[r] = g.volumes
@@ -54,17 +54,17 @@ func (g guests) Volumes(_ context.Context, refs []inventory.MoRef) (map[inventor
 	return all, g.err
 }
 
-// lifter moves what others do not.
-type lifter struct{ transport.Transport }
+// rdmTransport is a transport that supports raw devices.
+type rdmTransport struct{ transport.Transport }
 
-func (lifter) Supports(code string) bool { return code == "rdm" }
+func (rdmTransport) Supports(code string) bool { return code == "rdm" }
 
 func examine(t *testing.T, o vm.Options) map[string][]doctor.Finding {
 	t.Helper()
 	byCode := map[string][]doctor.Finding{}
 	for _, f := range doctor.Examine(t.Context(), vm.Checks(o), doctor.Options{}) {
 		if f.Status != doctor.OK && (f.Remedy == "" || f.Found == "" || f.Want == "" || f.On == "" && f.Status != doctor.Unknown) {
-			t.Errorf("%s says too little: %+v", f.Code, f)
+			t.Errorf("a finding of %s is incomplete: %+v", f.Code, f)
 		}
 		if f.Status != doctor.OK {
 			byCode[f.Code] = append(byCode[f.Code], f)
@@ -73,9 +73,9 @@ func examine(t *testing.T, o vm.Options) map[string][]doctor.Finding {
 	return byCode
 }
 
-// Each change makes one check, and no other, find something.
+// Each change causes a finding of exactly one check.
 func TestChecks(t *testing.T) {
-	warned := func(code string, blocks bool) func(*vm.Options) {
+	withWarning := func(code string, blocks bool) func(*vm.Options) {
 		return func(o *vm.Options) {
 			o.VMs[0].Warnings = []inventory.Warning{{Code: code, Text: "seen " + code, Remedy: "mend " + code, Blocks: blocks}}
 		}
@@ -84,42 +84,42 @@ func TestChecks(t *testing.T) {
 		return func(o *vm.Options) {
 			o.VMs[0].GuestID, o.VMs[0].VTPM = id, tpm
 			if tpm {
-				warned("vtpm", false)(o)
+				withWarning("vtpm", false)(o)
 			}
 		}
 	}
 	guest := func(volumes ...inventory.Volume) func(*vm.Options) {
-		return func(o *vm.Options) { o.VMs[0].ToolsRunning, o.Source = true, guests{volumes: volumes} }
+		return func(o *vm.Options) { o.VMs[0].ToolsRunning, o.Source = true, fakeSource{volumes: volumes} }
 	}
 	for _, c := range []struct {
 		name   string
 		change func(*vm.Options)
-		code   string // "": nothing
+		code   string // code of the finding; empty if none
 		status doctor.Status
-		seen   string
+		found  string
 	}{
 		{"nothing", func(*vm.Options) {}, "", 0, ""},
-		{"running", warned("running", true), "vm-state", doctor.Failure, "seen running"},
-		{"running, may be switched off", func(o *vm.Options) { warned("running", true)(o); o.Permit.PowerOff = true }, "", 0, ""},
-		{"running, moved warm", func(o *vm.Options) { warned("running", true)(o); o.Warm = true }, "", 0, ""},
-		{"running, as most do", func(o *vm.Options) { warned("running", true)(o); o.Survey = true }, "", 0, ""},
-		{"a template among many", func(o *vm.Options) { warned("template", false)(o); o.Survey = true }, "", 0, ""},
-		{"a raw device among many", func(o *vm.Options) { warned("rdm", true)(o); o.Survey = true }, "vm-disks", doctor.Warning, "seen rdm"},
-		{"snapshots", warned("snapshots", true), "vm-snapshots", doctor.Failure, "seen"},
+		{"running", withWarning("running", true), "vm-state", doctor.Failure, "seen running"},
+		{"running, may be powered off", func(o *vm.Options) { withWarning("running", true)(o); o.Permit.PowerOff = true }, "", 0, ""},
+		{"running, warm migration", func(o *vm.Options) { withWarning("running", true)(o); o.Warm = true }, "", 0, ""},
+		{"running, in a survey", func(o *vm.Options) { withWarning("running", true)(o); o.Survey = true }, "", 0, ""},
+		{"a template in a survey", func(o *vm.Options) { withWarning("template", false)(o); o.Survey = true }, "", 0, ""},
+		{"a raw device in a survey", func(o *vm.Options) { withWarning("rdm", true)(o); o.Survey = true }, "vm-disks", doctor.Warning, "seen rdm"},
+		{"snapshots", withWarning("snapshots", true), "vm-snapshots", doctor.Failure, "seen"},
 		{"a layer without a warning", func(o *vm.Options) { o.VMs[0].Disks[0].Layers = 2 }, "vm-snapshots", doctor.Failure, "layer"},
-		{"raw device", warned("rdm", true), "vm-disks", doctor.Failure, "seen rdm"},
-		{"raw device that the host copies", func(o *vm.Options) { warned("rdm", true)(o); o.Transport = lifter{} }, "", 0, ""},
+		{"raw device", withWarning("rdm", true), "vm-disks", doctor.Failure, "seen rdm"},
+		{"raw device that the host copies", func(o *vm.Options) { withWarning("rdm", true)(o); o.Transport = rdmTransport{} }, "", 0, ""},
 		{"a backing without a warning", func(o *vm.Options) { o.VMs[0].Disks[0].Backing = "tape" }, "vm-disks", doctor.Failure, "tape"},
-		{"independent", warned("independent", false), "vm-independent", doctor.Advice, "seen"},
-		{"shared", warned("shared-disk", true), "vm-shared", doctor.Failure, "seen"},
-		{"encrypted", warned("encrypted", true), "vm-encrypted", doctor.Failure, "seen"},
-		{"BusLogic", warned("buslogic", false), "vm-controller", doctor.Warning, "seen"},
-		{"TPM", warned("vtpm", false), "vm-tpm", doctor.Warning, "seen"},
-		{"secure boot", warned("secure-boot", false), "vm-secure-boot", doctor.Warning, "seen"},
-		{"port", warned("port", false), "vm-device", doctor.Warning, "seen"},
-		{"CD", warned("cdrom", false), "vm-device", doctor.Advice, "seen"},
-		{"name", warned("duplicate-name", false), "vm-name", doctor.Advice, "seen"},
-		{"refused elsewhere", func(o *vm.Options) { warned("rdm", true)(o); o.Refused = true }, "", 0, ""},
+		{"independent", withWarning("independent", false), "vm-independent", doctor.Advice, "seen"},
+		{"shared", withWarning("shared-disk", true), "vm-shared", doctor.Failure, "seen"},
+		{"encrypted", withWarning("encrypted", true), "vm-encrypted", doctor.Failure, "seen"},
+		{"BusLogic", withWarning("buslogic", false), "vm-controller", doctor.Warning, "seen"},
+		{"TPM", withWarning("vtpm", false), "vm-tpm", doctor.Warning, "seen"},
+		{"secure boot", withWarning("secure-boot", false), "vm-secure-boot", doctor.Warning, "seen"},
+		{"port", withWarning("port", false), "vm-device", doctor.Warning, "seen"},
+		{"CD", withWarning("cdrom", false), "vm-device", doctor.Advice, "seen"},
+		{"name", withWarning("duplicate-name", false), "vm-name", doctor.Advice, "seen"},
+		{"refused elsewhere", func(o *vm.Options) { withWarning("rdm", true)(o); o.Refused = true }, "", 0, ""},
 		{"Windows with a TPM", windows("windows2019srv_64Guest", true), "vm-bitlocker", doctor.Warning, "BitLocker"},
 		{"Windows 10", windows("windows9_64Guest", false), "vm-fast-startup", doctor.Advice, "fast startup"},
 		{"Windows Server 2016", windows("windows9Server64Guest", false), "", 0, ""},
@@ -135,55 +135,55 @@ func TestChecks(t *testing.T) {
 		{"room", guest(inventory.Volume{Path: "/", Capacity: 10 << 30, Free: 1 << 30}), "", 0, ""},
 		{"no room", guest(inventory.Volume{Path: `c:\`, Capacity: 10 << 30, Free: 99 << 20}), "vm-guest-space", doctor.Warning, `c:\ has 99 of 10240 MiB free`},
 		{"a CD is full", guest(inventory.Volume{Path: `D:\`, Capacity: 10 << 20}), "", 0, ""},
-		{"guests that cannot be asked", func(o *vm.Options) {
-			o.VMs[0].ToolsRunning, o.Source = true, guests{err: errors.New("busy")}
+		{"guests that do not respond", func(o *vm.Options) {
+			o.VMs[0].ToolsRunning, o.Source = true, fakeSource{err: errors.New("busy")}
 		}, "vm-guest-space", doctor.Unknown, "busy"},
 		{"many processors", func(o *vm.Options) { o.VMs[0].CPUs = 256 }, "vm-size", doctor.Warning, "256 processors"},
 		{"much memory", func(o *vm.Options) { o.VMs[0].MemoryMiB = 1 << 20 }, "vm-size", doctor.Warning, "1024 GiB"},
-		{"the address of one that stays", func(o *vm.Options) {
-			o.All = append([]inventory.VM{plain()}, twin())
+		{"the address of another VM", func(o *vm.Options) {
+			o.All = append([]inventory.VM{newVM()}, newTwin())
 		}, "vm-mac", doctor.Warning, "VM twin also has the MAC address 00:50:56:00:00:01"},
-		{"the address of one moved earlier", func(o *vm.Options) { o.AtTarget = []inventory.VM{twin()} }, "vm-mac", doctor.Warning, "twin"},
-		{"its own address, moved earlier", func(o *vm.Options) { o.AtTarget = []inventory.VM{plain()} }, "", 0, ""},
-		{"a free place", func(o *vm.Options) { o.Targets = []vm.Target{place{}} }, "", 0, ""},
-		{"moved already", func(o *vm.Options) { o.Targets = []vm.Target{place{holds: true}} }, "vm-target", doctor.Warning, "already migrated to /srv/vm/web 01"},
-		{"a name that is taken", func(o *vm.Options) {
-			o.Targets = []vm.Target{place{err: fault.New(fault.Conflict, "another is there").WithHint("mv it")}}
+		{"the address of a migrated VM", func(o *vm.Options) { o.AtTarget = []inventory.VM{newTwin()} }, "vm-mac", doctor.Warning, "twin"},
+		{"the address of the same VM, already migrated", func(o *vm.Options) { o.AtTarget = []inventory.VM{newVM()} }, "", 0, ""},
+		{"a free target", func(o *vm.Options) { o.Targets = []vm.Target{fakeTarget{}} }, "", 0, ""},
+		{"already migrated", func(o *vm.Options) { o.Targets = []vm.Target{fakeTarget{holds: true}} }, "vm-target", doctor.Warning, "already migrated to /srv/vm/web 01"},
+		{"a name in use", func(o *vm.Options) {
+			o.Targets = []vm.Target{fakeTarget{err: fault.New(fault.Conflict, "another is there").WithHint("mv it")}}
 		}, "vm-target", doctor.Failure, "another is there"},
-		{"no room at the place", func(o *vm.Options) { o.Targets = []vm.Target{place{err: fault.New(fault.Full, "full")}} }, "", 0, ""},
-		{"two names that are one", func(o *vm.Options) {
-			other := plain()
+		{"a full target", func(o *vm.Options) { o.Targets = []vm.Target{fakeTarget{err: fault.New(fault.Full, "full")}} }, "", 0, ""},
+		{"two VMs with the same folder", func(o *vm.Options) {
+			other := newVM()
 			other.Ref, other.Name, other.UUID, other.NICs = "vm-2", "WEB 01", "u-2", nil
-			o.VMs, o.Targets = append(o.VMs, other), []vm.Target{place{}}
+			o.VMs, o.Targets = append(o.VMs, other), []vm.Target{fakeTarget{}}
 		}, "vm-target", doctor.Failure, "VM web 01 (vm-1) is also migrated to /srv/vm/web 01"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := vm.Options{VMs: []inventory.VM{plain()}}
+			o := vm.Options{VMs: []inventory.VM{newVM()}}
 			c.change(&o)
 			found := examine(t, o)
 			if c.code == "" {
 				if len(found) > 0 {
-					t.Errorf("found %+v", found)
+					t.Errorf("got findings %+v, want none", found)
 				}
 				return
 			}
 			got := found[c.code]
-			if len(found) != 1 || len(got) != 1 || got[0].Status != c.status || !strings.Contains(got[0].Found, c.seen) {
-				t.Errorf("found %+v, want %s (%s)", found, c.code, c.status)
+			if len(found) != 1 || len(got) != 1 || got[0].Status != c.status || !strings.Contains(got[0].Found, c.found) {
+				t.Errorf("got findings %+v, want %s (%s)", found, c.code, c.status)
 			}
 		})
 	}
 }
 
-// twin has the address of plain.
-func twin() inventory.VM {
-	v := plain()
+// newTwin returns a VM with the MAC address of newVM.
+func newTwin() inventory.VM {
+	v := newVM()
 	v.Ref, v.Name, v.UUID, v.InstanceUUID = "vm-9", "twin", "u-9", "i-9"
 	return v
 }
 
-// Every warning of the inventory is some check's, and so is every obstacle.
-func TestNoWarningIsForgotten(t *testing.T) {
+// Each warning of the inventory is reported by exactly one check.
+func TestEachWarningHasACheck(t *testing.T) {
 	coded := regexp.MustCompile(`(?:blockingWarning|warningOnly)\("([a-z-]+)"`)
 	files, err := filepath.Glob("../../esx/*.go")
 	if err != nil {
@@ -197,22 +197,22 @@ func TestNoWarningIsForgotten(t *testing.T) {
 		}
 		for _, m := range coded.FindAllStringSubmatch(string(text), -1) {
 			codes++
-			v := plain()
+			v := newVM()
 			v.Warnings = []inventory.Warning{{Code: m[1], Text: "seen", Remedy: "mend"}}
 			if found := examine(t, vm.Options{VMs: []inventory.VM{v}}); len(found) != 1 {
-				t.Errorf("%s is the warning of %d checks", m[1], len(found))
+				t.Errorf("%d checks report warning %s, want 1", len(found), m[1])
 			}
 		}
 	}
 	if codes < 20 {
-		t.Errorf("only %d warnings were found: is the source being read right?", codes)
+		t.Errorf("found %d warnings in package esx, want at least 20", codes)
 	}
 }
 
-// Two VMs to be moved with one address are each told of the other.
-func TestBothOfTwoAddressesAreTold(t *testing.T) {
-	found := examine(t, vm.Options{VMs: []inventory.VM{plain(), twin()}, Permit: migrate.Permit{}})
+// If two selected VMs have the same MAC address, each has a finding.
+func TestDuplicateAddressOfTwoSelectedVMs(t *testing.T) {
+	found := examine(t, vm.Options{VMs: []inventory.VM{newVM(), newTwin()}, Permit: migrate.Permit{}})
 	if len(found["vm-mac"]) != 2 {
-		t.Errorf("%+v", found)
+		t.Errorf("got findings %+v, want 2 of vm-mac", found)
 	}
 }

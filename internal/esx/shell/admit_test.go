@@ -10,16 +10,16 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// Who admits logins decides alone: no password is sent without, and refusals do not count after.
-func TestPasswordsAreAdmitted(t *testing.T) {
+// With Admit, each password needs its permission, and a refusal does not prevent later logins.
+func TestEachPasswordRequiresAdmission(t *testing.T) {
 	l := startLab(t, lab.Config{})
 	cfg := fromLab(l)
 	password, sent := l.Password(), 0
-	var shut error
-	var told []error
+	var admitErr error
+	var results []error
 	cfg.Password = func(context.Context) (esx.Secret, error) { sent++; return esx.Secret(password), nil }
 	cfg.Admit = func(context.Context) (func(error), error) {
-		return func(err error) { told = append(told, err) }, shut
+		return func(err error) { results = append(results, err) }, admitErr
 	}
 	s := dial(t, cfg)
 	refusedFor := func(why string) {
@@ -34,42 +34,42 @@ func TestPasswordsAreAdmitted(t *testing.T) {
 		})
 	}
 	password = "expired"
-	const refused = 3 // more than a Shell would try by itself
+	const refused = 3 // more than a Shell tries without Admit
 	for range refused {
 		refusedFor("a refusal")
 	}
-	shut = fault.New(fault.Denied, "shut").OfLogin()
-	refusedFor("nobody is let in")
-	if sent != 1+refused || len(told) != sent || told[0] != nil || !errors.Is(told[refused], fault.ErrLogin) {
-		t.Fatalf("%d passwords sent; told %v", sent, told)
+	admitErr = fault.New(fault.Denied, "shut").OfLogin()
+	refusedFor("Admit refuses the login")
+	if sent != 1+refused || len(results) != sent || results[0] != nil || !errors.Is(results[refused], fault.ErrLogin) {
+		t.Fatalf("%d passwords sent, results %v", sent, results)
 	}
-	shut, password = nil, l.Password()
+	admitErr, password = nil, l.Password()
 	if _, err := s.Run(t.Context(), "true"); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A host that hangs up after the password says nothing of it: the second time counts as a refusal,
-// and then it is for whoever admits logins to say when there is another.
-func TestHostThatHangsUpAfterThePassword(t *testing.T) {
-	r := startReal(t, []string{"sh", "-c"})
+// A host that hangs up after the password neither accepts nor refuses it. The second time in a row
+// counts as a refusal. Admit then decides about later logins.
+func TestHostDisconnectsAfterPassword(t *testing.T) {
+	r := startRealHost(t, []string{"sh", "-c"})
 	cfg := r.config()
 	password := "secret"
-	var told []error
+	var results []error
 	cfg.Password = func(context.Context) (esx.Secret, error) { return esx.Secret(password), nil }
 	cfg.Admit = func(context.Context) (func(error), error) {
-		return func(err error) { told = append(told, err) }, nil
+		return func(err error) { results = append(results, err) }, nil
 	}
 	s := dial(t, cfg)
 	r.drop()
 	password = hangUp
 	for range 4 {
 		if _, err := s.Run(t.Context(), "true"); err == nil {
-			t.Fatal("it got in")
+			t.Fatal("the login succeeded")
 		}
 	}
 	for i, want := range []fault.Kind{fault.Transient, fault.Denied, fault.Transient, fault.Denied} {
-		if err := told[1+i]; !fault.Is(err, want) || errors.Is(err, fault.ErrLogin) != (want == fault.Denied) {
+		if err := results[1+i]; !fault.Is(err, want) || errors.Is(err, fault.ErrLogin) != (want == fault.Denied) {
 			t.Errorf("login %d: %v", i, err)
 		}
 	}

@@ -19,54 +19,54 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfstest"
 )
 
-// vmName is one that a shell makes something of.
+// vmName is a name with special characters of shells.
 const vmName = "it's $HOME; 50% füchse"
 
 var (
-	from   = volumePath(inventory.Path{Datastore: "datastore1", File: vmName + "/" + vmName + ".vmdk"})
-	export = esx.NAS{Server: "127.0.0.1", Path: nfstest.Export, Name: "to land on"}
+	sourcePath = volumePath(inventory.Path{Datastore: "datastore1", File: vmName + "/" + vmName + ".vmdk"})
+	export     = esx.NAS{Server: "127.0.0.1", Path: nfstest.Export, Name: "to land on"}
 )
 
-// landing is a host with a free licence, one VM, and an NFS server to copy to.
-type landing struct {
+// cloneTest is a host with a free licence and one VM, and an NFS server to copy to.
+type cloneTest struct {
 	*testing.T
 	lab   *lab.Lab
 	nfs   *nfstest.Server
 	shell *shell.Shell
 }
 
-func startLanding(t *testing.T, cfg lab.Config) *landing {
+func startCloneTest(t *testing.T, cfg lab.Config) *cloneTest {
 	t.Helper()
 	s, err := nfstest.Start()
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
 	cfg.NFS.Portmap, cfg.ReadOnlyLicence = s.Addr(), true
 	cfg.VMs = []lab.VM{{Name: vmName, Disks: []lab.Disk{{Capacity: 8 << 20, Fill: 60, Seed: 7}}}}
-	l := &landing{T: t, nfs: s, lab: startLab(t, cfg)}
+	l := &cloneTest{T: t, nfs: s, lab: startLab(t, cfg)}
 	l.shell = dial(t, fromLab(l.lab))
 	name, mounted, err := l.shell.MountNAS(t.Context(), export)
 	must(t, err)
 	if name != export.Name || !mounted {
-		t.Fatalf("mounted as %q, %v", name, mounted)
+		t.Fatalf("mounted as %q, mounted %v", name, mounted)
 	}
 	return l
 }
 
-func to(file string) string {
+func targetPath(file string) string {
 	return volumePath(inventory.Path{Datastore: export.Name, File: file})
 }
 
-// landed compares a copy with the source.
-func (l *landing) landed(flat string) {
+// checkCopy compares a copy with the source.
+func (l *cloneTest) checkCopy(flat string) {
 	l.Helper()
 	got, err := l.nfs.Read(flat)
 	must(l.T, err)
-	if !bytes.Equal(got, l.source()) {
-		l.Errorf("%s: %d bytes that are not the source's", flat, len(got))
+	if !bytes.Equal(got, l.sourceData()) {
+		l.Errorf("%s: %d bytes that differ from the source", flat, len(got))
 	}
 }
 
-func (l *landing) source() []byte {
+func (l *cloneTest) sourceData() []byte {
 	l.Helper()
 	disk, err := l.lab.Disk(vmName, 0)
 	must(l.T, err)
@@ -77,28 +77,28 @@ func (l *landing) source() []byte {
 	return data
 }
 
-func TestDatastoreIsMountedAndForgotten(t *testing.T) {
-	l := startLanding(t, lab.Config{})
+func TestDatastoreIsMountedAndUnmounted(t *testing.T) {
+	l := startCloneTest(t, lab.Config{})
 	if name, mounted, err := l.shell.MountNAS(t.Context(), export); err != nil || mounted || name != export.Name {
-		t.Errorf("again: %q, %v, %v", name, mounted, err)
+		t.Errorf("mounted again: %q, %v, %v", name, mounted, err)
 	}
 	other := export
 	other.Name = "another name"
 	if name, mounted, err := l.shell.MountNAS(t.Context(), other); err != nil || mounted || name != export.Name {
-		t.Errorf("by another name: %q, %v, %v", name, mounted, err)
+		t.Errorf("mounted with another name: %q, %v, %v", name, mounted, err)
 	}
 	other = export
 	other.Path = "/other"
 	if _, _, err := l.shell.MountNAS(t.Context(), other); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-		t.Errorf("the name is taken: %v", err)
+		t.Errorf("mounted with the name of another datastore: %v", err)
 	}
 	other.Name = "new"
 	if _, _, err := l.shell.MountNAS(t.Context(), other); !fault.Is(err, fault.Unreachable) || fault.HintOf(err) == "" {
 		t.Errorf("a path that is not exported: %v", err)
 	}
-	must(t, l.shell.UnmountNAS(t.Context(), other)) // is not there
+	must(t, l.shell.UnmountNAS(t.Context(), other)) // not mounted
 	other.Name = export.Name
-	must(t, l.shell.UnmountNAS(t.Context(), other)) // is somebody else's
+	must(t, l.shell.UnmountNAS(t.Context(), other)) // same name, other path
 	if n := len(l.lab.Mounts()); n != 1 {
 		t.Errorf("%d mounts", n)
 	}
@@ -106,52 +106,52 @@ func TestDatastoreIsMountedAndForgotten(t *testing.T) {
 		must(t, l.shell.UnmountNAS(t.Context(), export))
 	}
 	if left := l.lab.Mounts(); len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("mounts after the unmount: %v", left)
 	}
 }
 
 func TestDiskIsCloned(t *testing.T) {
-	l := startLanding(t, lab.Config{})
+	l := startCloneTest(t, lab.Config{})
 	last := -1
-	must(t, l.shell.CloneDisk(t.Context(), shell.Clone{Name: "clone", From: from, To: to("it's a $copy.vmdk"), Progress: func(percent int) {
+	must(t, l.shell.CloneDisk(t.Context(), shell.Clone{Name: "clone", From: sourcePath, To: targetPath("it's a $copy.vmdk"), Progress: func(percent int) {
 		if percent < last || percent > 100 {
 			t.Errorf("%d%% after %d%%", percent, last)
 		}
 		last = percent
 	}}))
 	if last != 100 {
-		t.Errorf("the last heard of it was %d%%", last)
+		t.Errorf("the last progress was %d%%, want 100%%", last)
 	}
-	l.landed("it's a $copy-flat.vmdk")
+	l.checkCopy("it's a $copy-flat.vmdk")
 }
 
-func TestCloneThatFails(t *testing.T) {
-	l := startLanding(t, lab.Config{})
+func TestFailedClones(t *testing.T) {
+	l := startCloneTest(t, lab.Config{})
 	l.nfs.Write("there.vmdk", []byte("x"))
-	err := l.shell.CloneDisk(t.Context(), shell.Clone{Name: "clone", From: from, To: to("there.vmdk")})
+	err := l.shell.CloneDisk(t.Context(), shell.Clone{Name: "clone", From: sourcePath, To: targetPath("there.vmdk")})
 	if err == nil || !strings.Contains(err.Error(), "The file already exists (39)") || fault.HintOf(err) == "" {
 		t.Errorf("%v", err)
 	}
 	l.lab.Faults().Add(lab.Fault{Kind: lab.FaultCloneFail, At: 4 << 20})
-	if err = l.shell.CloneDisk(t.Context(), shell.Clone{Name: "clone", From: from, To: to("b.vmdk")}); err == nil || !strings.Contains(err.Error(), "Failed to clone disk") {
+	if err = l.shell.CloneDisk(t.Context(), shell.Clone{Name: "clone", From: sourcePath, To: targetPath("b.vmdk")}); err == nil || !strings.Contains(err.Error(), "Failed to clone disk") {
 		t.Errorf("%v", err)
 	}
-	if err = l.shell.CloneDisk(t.Context(), shell.Clone{Name: "clone", From: "relative.vmdk", To: to("b.vmdk")}); err == nil {
-		t.Error("a relative path was taken")
+	if err = l.shell.CloneDisk(t.Context(), shell.Clone{Name: "clone", From: "relative.vmdk", To: targetPath("b.vmdk")}); err == nil {
+		t.Error("a relative path was accepted")
 	}
 }
 
-func TestCloneThatIsKilledMayBeTriedAgain(t *testing.T) {
+func TestKilledCloneCanBeRetried(t *testing.T) {
 	cfg := lab.Config{Faults: []lab.Fault{{Kind: lab.FaultCloneStall, At: 4 << 20}}}
 	cfg.SSH.MaxClones = 1
-	l := startLanding(t, cfg)
+	l := startCloneTest(t, cfg)
 	first := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		first <- l.shell.CloneDisk(ctx, shell.Clone{Name: "first", From: from, To: to("a.vmdk")})
+		first <- l.shell.CloneDisk(ctx, shell.Clone{Name: "first", From: sourcePath, To: targetPath("a.vmdk")})
 	}()
 	eventually(t, "the first copy", func() bool { m := l.lab.Mounts(); return m[0].OpenFiles == 1 })
-	err := l.shell.CloneDisk(t.Context(), shell.Clone{Name: "second", From: from, To: to("b.vmdk")})
+	err := l.shell.CloneDisk(t.Context(), shell.Clone{Name: "second", From: sourcePath, To: targetPath("b.vmdk")})
 	if !fault.Is(err, fault.Transient) || !strings.Contains(fault.HintOf(err), "hostd-tmp") {
 		t.Errorf("%v", err)
 	}
@@ -161,29 +161,31 @@ func TestCloneThatIsKilledMayBeTriedAgain(t *testing.T) {
 	}
 	eventually(t, "the first copy's end", func() bool { m := l.lab.Mounts(); return m[0].OpenFiles == 0 })
 	l.lab.Faults().Clear()
-	var landed string
+	var name string
 	eventually(t, "room for another copy", func() bool { // the host counts the first until its process is gone
-		landed += "c"
-		err := l.shell.CloneDisk(t.Context(), shell.Clone{Name: "second", From: from, To: to(landed + ".vmdk")})
+		name += "c"
+		err := l.shell.CloneDisk(t.Context(), shell.Clone{Name: "second", From: sourcePath, To: targetPath(name + ".vmdk")})
 		if err != nil && !fault.Is(err, fault.Transient) {
 			t.Fatal(err)
 		}
 		return err == nil
 	})
-	l.landed(landed + "-flat.vmdk")
+	l.checkCopy(name + "-flat.vmdk")
 }
 
-// A copy of an earlier run to another name ends before this one begins.
-func TestCloneOfAnEarlierRunMakesWay(t *testing.T) {
-	l := startLanding(t, lab.Config{Faults: []lab.Fault{{Kind: lab.FaultCloneStall, At: 4 << 20, Path: "old"}}})
+// A running copy with the same job name but another target is ended before the new copy starts.
+func TestCloneEndsCopyOfEarlierRun(t *testing.T) {
+	l := startCloneTest(t, lab.Config{Faults: []lab.Fault{{Kind: lab.FaultCloneStall, At: 4 << 20, Path: "old"}}})
 	old := dial(t, fromLab(l.lab))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- old.CloneDisk(ctx, shell.Clone{Name: "clone", From: from, To: to("old.vmdk")}) }()
+	go func() {
+		ended <- old.CloneDisk(ctx, shell.Clone{Name: "clone", From: sourcePath, To: targetPath("old.vmdk")})
+	}()
 	eventually(t, "the old copy", func() bool { m := l.lab.Mounts(); return m[0].OpenFiles == 1 })
-	must(t, l.shell.CloneDisk(t.Context(), shell.Clone{Name: "clone", From: from, To: to("new.vmdk")}))
-	l.landed("new-flat.vmdk")
+	must(t, l.shell.CloneDisk(t.Context(), shell.Clone{Name: "clone", From: sourcePath, To: targetPath("new.vmdk")}))
+	l.checkCopy("new-flat.vmdk")
 	if err := <-ended; err == nil {
 		t.Error("the old copy succeeded")
 	}
@@ -193,29 +195,29 @@ func TestCloneOfAnEarlierRunMakesWay(t *testing.T) {
 }
 
 func TestSumsOfFlatFiles(t *testing.T) {
-	flat := strings.TrimSuffix(from, ".vmdk") + "-flat.vmdk"
+	flat := strings.TrimSuffix(sourcePath, ".vmdk") + "-flat.vmdk"
 	for _, has := range []bool{false, true} {
-		l := startLanding(t, lab.Config{SSH: lab.SSH{SHA256Sum: has}})
-		want := sha256.Sum256(l.source())
+		l := startCloneTest(t, lab.Config{SSH: lab.SSH{SHA256Sum: has}})
+		want := sha256.Sum256(l.sourceData())
 		sum, err := l.shell.Sum(t.Context(), "sum", flat, 8<<20)
 		must(t, err)
 		if sum != (shell.Sum{Algorithm: "sha256", Hex: hex.EncodeToString(want[:])}) {
 			t.Errorf("%+v, want %x", sum, want)
 		}
 		if _, err := l.shell.Sum(t.Context(), "sum", flat, 9<<20); !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
-			t.Errorf("of another size: %v", err)
+			t.Errorf("a file of another size: %v", err)
 		}
 		if _, err := l.shell.Sum(t.Context(), "sum", "/nothing", 0); !fault.Is(err, fault.NotFound) {
-			t.Errorf("of nothing: %v", err)
+			t.Errorf("a missing file: %v", err)
 		}
 		must(t, l.lab.SetPower(vmName, true))
 		if _, err := l.shell.Sum(t.Context(), "sum", flat, 8<<20); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-			t.Errorf("of a running VM: %v", err)
+			t.Errorf("the disk of a running VM: %v", err)
 		}
 	}
-	for name, sh := range shells(t) {
+	for name, sh := range testShells(t) {
 		t.Run(name, func(t *testing.T) {
-			s := dial(t, startReal(t, sh).config())
+			s := dial(t, startRealHost(t, sh).config())
 			sum, err := s.Sum(t.Context(), "sum", "/dev/null", 0)
 			must(t, err)
 			none, old := sha256.Sum256(nil), md5.Sum(nil)
@@ -226,7 +228,7 @@ func TestSumsOfFlatFiles(t *testing.T) {
 	}
 }
 
-// volumePath is VolumePath of a path that is valid.
+// volumePath returns VolumePath of a valid path. It panics if the path is invalid.
 func volumePath(p inventory.Path) string {
 	at, err := shell.VolumePath(p)
 	if err != nil {
@@ -241,7 +243,7 @@ func TestVolumePathStaysOnItsDatastore(t *testing.T) {
 		{Datastore: "ds", File: "/etc/shadow"}, {Datastore: "ds", File: "vm/./x.vmdk"}, {Datastore: "ds", File: "vm/x\n.vmdk"}, {Datastore: "ds", File: "vm/x\x00.vmdk"},
 	} {
 		if at, err := shell.VolumePath(p); !fault.Is(err, fault.Invalid) {
-			t.Errorf("%q leads to %q, %v", p, at, err)
+			t.Errorf("%q: got %q, %v", p, at, err)
 		}
 	}
 }

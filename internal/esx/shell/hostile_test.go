@@ -9,9 +9,9 @@ import (
 	"github.com/decamp/decamp/internal/inventory/inventorytest"
 )
 
-// TestHostileWordsComeBackFromAShell has busybox and sh print quoted words, and compares them. Words with
-// a zero byte are refused.
-func TestHostileWordsComeBackFromAShell(t *testing.T) {
+// TestQuotedHostileWordsSurviveShell has busybox and sh print quoted words, and compares the output with
+// the words. quoteWords refuses words with a zero byte.
+func TestQuotedHostileWordsSurviveShell(t *testing.T) {
 	r := inventorytest.New(2)
 	var script strings.Builder
 	var want []string

@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// onEveryHost runs a test on the lab and on real shells; folder is one on that host.
+// onEveryHost runs a test on the lab and on real shells.
 func onEveryHost(t *testing.T, test func(t *testing.T, h host)) {
 	t.Run("lab", func(t *testing.T) {
 		l := startLab(t, lab.Config{})
@@ -26,9 +26,9 @@ func onEveryHost(t *testing.T, test func(t *testing.T, h host)) {
 		cfg.Jobs = "/tmp/jobs"
 		test(t, host{cfg: cfg, drop: l.DropSSH, folder: "/tmp"})
 	})
-	for name, sh := range shells(t) {
+	for name, sh := range testShells(t) {
 		t.Run(name, func(t *testing.T) {
-			r := startReal(t, sh)
+			r := startRealHost(t, sh)
 			test(t, host{cfg: r.config(), drop: r.drop, folder: t.TempDir()})
 		})
 	}
@@ -37,18 +37,18 @@ func onEveryHost(t *testing.T, test func(t *testing.T, h host)) {
 type host struct {
 	cfg    shell.Config
 	drop   func()
-	folder string
+	folder string // folder for files on the host
 }
 
-// until is a command that says it has begun, waits for a file of that name, and succeeds.
-func (h host) until(name string) []string {
+// waitCommand returns a command that prints "begun", waits for a file with that name, and succeeds.
+func (h host) waitCommand(name string) []string {
 	return []string{"sh", "-c", `echo "begun $1" && until test -e "$1"; do sleep 0.01; done; echo over`, "sh", h.file(name)}
 }
 
 func (h host) file(name string) string { return filepath.Join(h.folder, name) }
 
-// doing is a job under way.
-type doing struct {
+// runningJob is a job that runs in the background.
+type runningJob struct {
 	*testing.T
 	ended  chan struct{}
 	result shell.Result
@@ -58,8 +58,8 @@ type doing struct {
 	log string
 }
 
-func do(t *testing.T, ctx context.Context, s *shell.Shell, name string, argv []string) *doing {
-	d := &doing{T: t, ended: make(chan struct{})}
+func startJob(t *testing.T, ctx context.Context, s *shell.Shell, name string, argv []string) *runningJob {
+	d := &runningJob{T: t, ended: make(chan struct{})}
 	go func() {
 		defer close(d.ended)
 		d.result, d.err = s.Jobs.Do(ctx, shell.Job{Name: name, Argv: argv, Progress: func(log []byte) {
@@ -71,13 +71,13 @@ func do(t *testing.T, ctx context.Context, s *shell.Shell, name string, argv []s
 	return d
 }
 
-// says waits until the job's log has a text.
-func (d *doing) says(text string) {
+// waitForLog waits until the job's log contains a text.
+func (d *runningJob) waitForLog(text string) {
 	d.Helper()
-	eventually(d.T, "the job says "+text, func() bool {
+	eventually(d.T, "the job prints "+text, func() bool {
 		select {
 		case <-d.ended:
-			d.Fatalf("it ended: %+v, %v", d.result, d.err)
+			d.Fatalf("the job ended: %+v, %v", d.result, d.err)
 		default:
 		}
 		d.mu.Lock()
@@ -86,7 +86,7 @@ func (d *doing) says(text string) {
 	})
 }
 
-func (d *doing) succeeds() {
+func (d *runningJob) checkSuccess() {
 	d.Helper()
 	<-d.ended
 	must(d.T, d.err)
@@ -95,20 +95,20 @@ func (d *doing) succeeds() {
 	}
 }
 
-func (h host) touch(t *testing.T, s *shell.Shell, name string) {
+func (h host) createFile(t *testing.T, s *shell.Shell, name string) {
 	t.Helper()
 	out, err := s.Run(t.Context(), "touch", h.file(name))
 	must(t, err)
 	must(t, out.Err())
 }
 
-// nothingLeft checks that jobs leave no trace.
-func (h host) nothingLeft(t *testing.T, s *shell.Shell) {
+// checkNoJobs checks that the folder of jobs is empty.
+func (h host) checkNoJobs(t *testing.T, s *shell.Shell) {
 	t.Helper()
 	out, err := s.Run(t.Context(), "ls", "-A", h.cfg.Jobs)
 	must(t, err)
 	if len(out.Stdout) > 0 {
-		t.Errorf("left: %s", out.Stdout)
+		t.Errorf("files of jobs: %s", out.Stdout)
 	}
 }
 
@@ -129,54 +129,54 @@ func TestJobRunsAndIsCleanedUp(t *testing.T) {
 		if res, err = s.Jobs.Do(t.Context(), shell.Job{Name: "nosuch", Argv: []string{"nosuch-command"}}); err != nil || res.Status != 127 {
 			t.Errorf("%+v, %v", res, err)
 		}
-		h.nothingLeft(t, s)
+		h.checkNoJobs(t, s)
 	})
 }
 
-func TestJobOutlivesItsConnection(t *testing.T) {
+func TestJobContinuesAfterConnectionLoss(t *testing.T) {
 	onEveryHost(t, func(t *testing.T, h host) {
 		s := dial(t, h.cfg)
-		d := do(t, t.Context(), s, "job", h.until("go"))
-		d.says("begun")
+		d := startJob(t, t.Context(), s, "job", h.waitCommand("go"))
+		d.waitForLog("begun")
 		for range 3 {
 			h.drop()
 			eventually(t, "another connection", func() bool { _, err := s.Run(t.Context(), "true"); return err == nil })
 		}
-		h.touch(t, s, "go")
-		d.succeeds()
-		h.nothingLeft(t, s)
+		h.createFile(t, s, "go")
+		d.checkSuccess()
+		h.checkNoJobs(t, s)
 	})
 }
 
-// Another process that does the same finds the job by its name.
-func TestJobIsFoundAgain(t *testing.T) {
+// Another process that starts the same job follows the running one.
+func TestSecondProcessFollowsRunningJob(t *testing.T) {
 	onEveryHost(t, func(t *testing.T, h host) {
 		first := dial(t, h.cfg)
-		do(t, t.Context(), first, "job", h.until("go")).says("begun")
-		must(t, first.Close()) // as a process that was killed: the job is left alone
+		startJob(t, t.Context(), first, "job", h.waitCommand("go")).waitForLog("begun")
+		must(t, first.Close()) // like the end of a killed process: the job continues
 
 		s := dial(t, h.cfg)
-		again := do(t, t.Context(), s, "job", h.until("go"))
-		again.says("begun")
-		h.touch(t, s, "go")
-		again.succeeds()
-		h.nothingLeft(t, s)
+		again := startJob(t, t.Context(), s, "job", h.waitCommand("go"))
+		again.waitForLog("begun")
+		h.createFile(t, s, "go")
+		again.checkSuccess()
+		h.checkNoJobs(t, s)
 	})
 }
 
-// A job that ended while nobody looked is not run again.
-func TestJobThatEndedMeanwhile(t *testing.T) {
+// A job that ended while no process followed it is not run again.
+func TestEndedJobIsNotRunAgain(t *testing.T) {
 	onEveryHost(t, func(t *testing.T, h host) {
 		count := []string{"sh", "-c", `echo x >>"$1"; until test -e "$2"; do sleep 0.01; done; echo over`, "sh", h.file("count"), h.file("go")}
 		first := dial(t, h.cfg)
-		other := do(t, t.Context(), first, "other", h.until("never"))
-		other.says("begun")
+		other := startJob(t, t.Context(), first, "other", h.waitCommand("never"))
+		other.waitForLog("begun")
 		cfg := h.cfg
-		var blind atomic.Bool
-		stopped := make(chan struct{}) // closed when it looks no more
+		var paused atomic.Bool
+		stopped := make(chan struct{}) // closed when the polling stops
 		stop := sync.OnceFunc(func() { close(stopped) })
 		cfg.After = func(d time.Duration) <-chan time.Time {
-			if d <= cfg.Poll && blind.Load() {
+			if d <= cfg.Poll && paused.Load() {
 				stop()
 				return nil
 			}
@@ -184,52 +184,52 @@ func TestJobThatEndedMeanwhile(t *testing.T) {
 		}
 		cut, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		slow := do(t, cut, dial(t, cfg), "job", count)
+		slow := startJob(t, cut, dial(t, cfg), "job", count)
 		eventually(t, "the job begins", func() bool {
 			out, err := first.Run(t.Context(), "test", "-s", h.file("count"))
 			return err == nil && out.Status == 0
 		})
-		blind.Store(true)
+		paused.Store(true)
 		<-stopped
-		h.touch(t, first, "go")
+		h.createFile(t, first, "go")
 		eventually(t, "the job ends", func() bool {
 			out, err := first.Run(t.Context(), "test", "-s", h.cfg.Jobs+"/job/exit")
 			return err == nil && out.Status == 0
 		})
-		do(t, t.Context(), first, "job", count).succeeds()
+		startJob(t, t.Context(), first, "job", count).checkSuccess()
 		out, err := first.Run(t.Context(), "cat", h.file("count"))
 		must(t, err)
 		if string(out.Stdout) != "x\n" {
-			t.Errorf("it ran %d times", strings.Count(string(out.Stdout), "x"))
+			t.Errorf("the job ran %d times", strings.Count(string(out.Stdout), "x"))
 		}
 		must(t, first.Jobs.End(t.Context(), "other"))
 		<-other.ended
 		if !fault.Is(other.err, fault.Transient) {
-			t.Errorf("a job that was ended: %v", other.err)
+			t.Errorf("a job that End ended: %v", other.err)
 		}
 		cancel()
 		<-slow.ended
 	})
 }
 
-// One of the same name that does something else makes way.
+// A job with the same name and another command is ended first.
 func TestJobOfAnotherRunIsEndedFirst(t *testing.T) {
 	onEveryHost(t, func(t *testing.T, h host) {
 		first := dial(t, h.cfg)
-		do(t, t.Context(), first, "job", h.until("old")).says("begun")
+		startJob(t, t.Context(), first, "job", h.waitCommand("old")).waitForLog("begun")
 		must(t, first.Close())
 
 		s := dial(t, h.cfg)
-		next := do(t, t.Context(), s, "job", h.until("new"))
-		next.says(h.file("new"))
-		h.touch(t, s, "new")
-		next.succeeds()
-		h.nothingLeft(t, s)
+		next := startJob(t, t.Context(), s, "job", h.waitCommand("new"))
+		next.waitForLog(h.file("new"))
+		h.createFile(t, s, "new")
+		next.checkSuccess()
+		h.checkNoJobs(t, s)
 	})
 }
 
 // Several processes may remove the folder of the same job at once.
-func TestJobIsRemovedByManyAtOnce(t *testing.T) {
+func TestJobFolderIsRemovedConcurrently(t *testing.T) {
 	onEveryHost(t, func(t *testing.T, h host) {
 		first := dial(t, h.cfg)
 		others := make([]*shell.Shell, 4)
@@ -249,7 +249,7 @@ func TestJobIsRemovedByManyAtOnce(t *testing.T) {
 				})
 			}
 			ending.Wait()
-			h.nothingLeft(t, first)
+			h.checkNoJobs(t, first)
 		}
 	})
 }
@@ -258,8 +258,8 @@ func TestCanceledJobIsEnded(t *testing.T) {
 	onEveryHost(t, func(t *testing.T, h host) {
 		s := dial(t, h.cfg)
 		ctx, cancel := context.WithCancel(t.Context())
-		d := do(t, ctx, s, "job", h.until("never"))
-		d.says("begun")
+		d := startJob(t, ctx, s, "job", h.waitCommand("never"))
+		d.waitForLog("begun")
 		out, err := s.Run(t.Context(), "cat", h.cfg.Jobs+"/job/child")
 		must(t, err)
 		child := strings.TrimSpace(string(out.Stdout))
@@ -273,22 +273,21 @@ func TestCanceledJobIsEnded(t *testing.T) {
 			must(t, err)
 			return out.Status != 0
 		})
-		h.nothingLeft(t, s)
+		h.checkNoJobs(t, s)
 	})
 }
 
-// A job that is to be kept goes on without whoever began it, and whoever comes next waits for
-// its end.
+// A kept job continues after the context of Do ends, and Follow waits for its end.
 func TestKeptJobIsFollowed(t *testing.T) {
 	onEveryHost(t, func(t *testing.T, h host) {
 		s := dial(t, h.cfg)
-		must(t, s.Jobs.Follow(t.Context(), "job")) // there is none
+		must(t, s.Jobs.Follow(t.Context(), "job")) // no such job
 		ctx, cancel := context.WithCancel(t.Context())
 		begun := make(chan struct{})
 		var once sync.Once
 		first := make(chan error, 1)
 		go func() {
-			_, err := s.Jobs.Do(ctx, shell.Job{Name: "job", Argv: h.until("go"), Kept: true, Progress: func([]byte) { once.Do(func() { close(begun) }) }})
+			_, err := s.Jobs.Do(ctx, shell.Job{Name: "job", Argv: h.waitCommand("go"), Kept: true, Progress: func([]byte) { once.Do(func() { close(begun) }) }})
 			first <- err
 		}()
 		<-begun
@@ -299,21 +298,21 @@ func TestKeptJobIsFollowed(t *testing.T) {
 		followed := make(chan error, 1)
 		go func() { followed <- s.Jobs.Follow(t.Context(), "job") }()
 		h.drop()
-		h.touch(t, dial(t, h.cfg), "go")
+		h.createFile(t, dial(t, h.cfg), "go")
 		must(t, <-followed)
-		h.nothingLeft(t, s)
+		h.checkNoJobs(t, s)
 	})
 }
 
-// A job that was killed was no success, which is nothing to whoever follows it.
+// Follow returns nil for a job that was killed.
 func TestKilledJobIsFollowed(t *testing.T) {
 	onEveryHost(t, func(t *testing.T, h host) {
 		first := dial(t, h.cfg)
-		do(t, t.Context(), first, "job", h.until("never")).says("begun")
+		startJob(t, t.Context(), first, "job", h.waitCommand("never")).waitForLog("begun")
 		must(t, first.Close())
 		s := dial(t, h.cfg)
 		followed := make(chan error, 1)
-		eventually(t, "its pids are on record", func() bool {
+		eventually(t, "the pids are recorded", func() bool {
 			out, err := s.Run(t.Context(), "test", "-s", h.cfg.Jobs+"/job/child")
 			return err == nil && out.Status == 0
 		})
@@ -322,16 +321,16 @@ func TestKilledJobIsFollowed(t *testing.T) {
 		must(t, err)
 		must(t, out.Err())
 		must(t, <-followed)
-		h.nothingLeft(t, s)
+		h.checkNoJobs(t, s)
 	})
 }
 
-// A job whose shell is killed leaves no status: it is told, and begins afresh next time.
-func TestKilledJobIsNoSuccess(t *testing.T) {
+// A job whose shell is killed has no exit status. Do returns a transient error and removes the folder.
+func TestKilledJobReturnsError(t *testing.T) {
 	onEveryHost(t, func(t *testing.T, h host) {
 		s := dial(t, h.cfg)
-		d := do(t, t.Context(), s, "job", h.until("never"))
-		d.says("begun")
+		d := startJob(t, t.Context(), s, "job", h.waitCommand("never"))
+		d.waitForLog("begun")
 		out, err := s.Run(t.Context(), "sh", "-c", `kill -9 "-$(cat "$1")"`, "sh", h.cfg.Jobs+"/job/pid")
 		must(t, err)
 		must(t, out.Err())
@@ -339,25 +338,25 @@ func TestKilledJobIsNoSuccess(t *testing.T) {
 		if !fault.Is(d.err, fault.Transient) || fault.HintOf(d.err) == "" {
 			t.Errorf("%v", d.err)
 		}
-		h.nothingLeft(t, s)
+		h.checkNoJobs(t, s)
 	})
 }
 
-// The folder of one that was never started is no obstacle.
-func TestHalfBegunJob(t *testing.T) {
+// The folder of a job that was never started does not prevent a new one.
+func TestUnstartedJobFolderIsReplaced(t *testing.T) {
 	onEveryHost(t, func(t *testing.T, h host) {
-		h.cfg.Now = hasty()
+		h.cfg.Now = newFastClock()
 		s := dial(t, h.cfg)
 		out, err := s.Run(t.Context(), "mkdir", "-p", h.cfg.Jobs+"/job")
 		must(t, err)
 		must(t, out.Err())
-		h.touch(t, s, "go")
-		do(t, t.Context(), s, "job", h.until("go")).succeeds()
+		h.createFile(t, s, "go")
+		startJob(t, t.Context(), s, "job", h.waitCommand("go")).checkSuccess()
 	})
 }
 
-// slowMv is mv as it is for the slower of two who remove the same job: the other is done, and the
-// next job has begun.
+// slowMv imitates mv in the slower of two processes that remove the same job. The other process removed
+// the job before, and the next job has started.
 const slowMv = `#!/bin/sh
 if test "$(cat "$1/command")" = old; then
 	rm -r "$1"
@@ -367,13 +366,13 @@ fi
 PATH=$BEFORE exec mv "$@"
 `
 
-// Whoever removes a job late leaves the one that took its place.
+// A late removal of a job does not remove the next job with that name.
 func TestNextJobIsNotRemoved(t *testing.T) {
 	bin := t.TempDir()
 	executable.Write(t, filepath.Join(bin, "mv"), slowMv)
 	t.Setenv("BEFORE", os.Getenv("PATH"))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	cfg := startReal(t, []string{"sh", "-c"}).config()
+	cfg := startRealHost(t, []string{"sh", "-c"}).config()
 	folder := filepath.Join(cfg.Jobs, "job")
 	must(t, os.Mkdir(folder, 0o700))
 	must(t, os.WriteFile(filepath.Join(folder, "command"), []byte("old\n"), 0o600))
@@ -384,12 +383,12 @@ func TestNextJobIsNotRemoved(t *testing.T) {
 		t.Errorf("the next job's command is %q: %v", text, err)
 	}
 	if all, err := os.ReadDir(cfg.Jobs); err != nil || len(all) != 1 {
-		t.Errorf("left are %v: %v", all, err)
+		t.Errorf("files in the folder of jobs: %v, %v", all, err)
 	}
 }
 
-// hasty is a clock that gains a second each time it is asked.
-func hasty() func() time.Time {
+// newFastClock returns a clock that advances by a second on each call.
+func newFastClock() func() time.Time {
 	var mu sync.Mutex
 	now := time.Unix(1_700_000_000, 0)
 	return func() time.Time {
@@ -400,16 +399,16 @@ func hasty() func() time.Time {
 	}
 }
 
-// Many begin the same job at once: it runs once.
-func TestOneJobByEachName(t *testing.T) {
+// A job that is started several times at once runs once.
+func TestConcurrentStartsRunJobOnce(t *testing.T) {
 	onEveryHost(t, func(t *testing.T, h host) {
 		s := dial(t, h.cfg)
 		argv := []string{"sh", "-c", `echo x >>"$1"; until test -e "$2"; do sleep 0.01; done; echo over`, "sh", h.file("count"), h.file("go")}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var all []*doing
+		var jobs []*runningJob
 		for range 4 {
-			all = append(all, do(t, ctx, s, "job", argv))
+			jobs = append(jobs, startJob(t, ctx, s, "job", argv))
 		}
 		eventually(t, "the job begins", func() bool {
 			out, err := s.Run(t.Context(), "test", "-s", h.file("count"))
@@ -421,20 +420,20 @@ func TestOneJobByEachName(t *testing.T) {
 			t.Errorf("%q", out.Stdout)
 		}
 		cancel()
-		for _, d := range all {
+		for _, d := range jobs {
 			<-d.ended
 		}
 	})
 }
 
-func TestHostThatStaysAwayIsGivenUp(t *testing.T) {
-	r := startReal(t, []string{"sh", "-c"})
+func TestJobFailsIfHostStaysUnreachable(t *testing.T) {
+	r := startRealHost(t, []string{"sh", "-c"})
 	relay := startRelay(t, r.addr)
 	cfg := r.config()
 	cfg.Addr, cfg.Patience = relay.addr, 20*time.Second
-	cfg.Now = hasty()
+	cfg.Now = newFastClock()
 	s := dial(t, cfg)
-	d := do(t, t.Context(), s, "job", []string{"sh", "-c", `until test -e "$1"; do sleep 0.01; done`, "sh", filepath.Join(cfg.Jobs, "go")})
+	d := startJob(t, t.Context(), s, "job", []string{"sh", "-c", `until test -e "$1"; do sleep 0.01; done`, "sh", filepath.Join(cfg.Jobs, "go")})
 	eventually(t, "the job", func() bool { _, err := os.Stat(filepath.Join(cfg.Jobs, "job", "pid")); return err == nil })
 	relay.close()
 	<-d.ended
@@ -460,12 +459,12 @@ func TestNamesOfJobs(t *testing.T) {
 	}
 }
 
-// A job goes on without its connection, and where it is a process of this machine it would go on
-// without the test.
-func TestNoJobOutlivesItsTest(t *testing.T) {
+// A job continues without its connection. If it is a process of this machine, startRealHost kills it
+// at the end of the test.
+func TestHelperJobsEndWithTheirTest(t *testing.T) {
 	environ := ""
 	t.Run("host", func(t *testing.T) {
-		r := startReal(t, []string{"sh", "-c"})
+		r := startRealHost(t, []string{"sh", "-c"})
 		cfg := r.config()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -485,10 +484,10 @@ func TestNoJobOutlivesItsTest(t *testing.T) {
 		}
 		environ = filepath.Join("/proc", strings.TrimSpace(string(pid)), "environ")
 		if has, err := os.ReadFile(environ); err != nil || !strings.Contains(string(has), r.mark) {
-			t.Fatalf("the job does not go on: %v", err)
+			t.Fatalf("the job does not continue: %v", err)
 		}
 	})
-	if has, err := os.ReadFile(environ); err == nil && len(has) > 0 { // nothing: it is dead and not buried yet
-		t.Errorf("it still runs: %s", environ)
+	if has, err := os.ReadFile(environ); err == nil && len(has) > 0 { // empty for a zombie
+		t.Errorf("the job still runs: %s", environ)
 	}
 }

@@ -80,7 +80,7 @@ func TestTablesOfNFS(t *testing.T) {
 	}
 }
 
-func TestSumsInWhatIsPrinted(t *testing.T) {
+func TestFindSum(t *testing.T) {
 	const md5 = "0bee89b07a248e27c83fc3d5951213c1"
 	for text, want := range map[string]string{
 		md5 + "  /a file\n": md5, `\` + md5 + "  /a\\nfile\n": md5, "MD5(/a= b)= " + md5 + "\n": md5, "MD5(" + md5 + ")= " + md5: md5, md5: md5,
@@ -99,7 +99,7 @@ func FuzzNAS(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		list, err := parseNAS(text)
 		if lines := strings.Count(string(text), "\n"); err == nil && len(list) > lines {
-			t.Errorf("%q: %d of %d lines", text, len(list), lines)
+			t.Errorf("%q: %d entries from %d lines", text, len(list), lines)
 		}
 		for _, n := range list {
 			if strings.TrimSpace(n.Name) != n.Name || strings.Contains(n.Name+n.Server+n.Path, "\n") {
@@ -147,12 +147,12 @@ func FuzzClone(f *testing.F) {
 		if percent < 0 || percent > 100 || !ok && percent != 0 {
 			t.Errorf("%q: %d", log, percent)
 		}
-		// whatever came before and whatever is cut off behind, the last progress counts
+		// the last complete percentage counts, regardless of the text before and after it
 		if p, ok := clonePercent(append(log, "\rClone: 42% done.\rClone: 4"...)); p != 42 || !ok {
 			t.Errorf("%q: %d, %v", log, p, ok)
 		}
-		if said := cloneFailure(log); said == "" || strings.ContainsAny(said, "\r\n") {
-			t.Errorf("%q: %q", log, said)
+		if message := cloneFailure(log); message == "" || strings.ContainsAny(message, "\r\n") {
+			t.Errorf("%q: message %q", log, message)
 		}
 	})
 }

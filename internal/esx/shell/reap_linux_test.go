@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A job's shell is nobody's child once what started it has ended, and in a container there
-// may be nobody to take it in: its pid would be taken for ever. So the tests do.
+// A job's shell becomes an orphan when its parent ends. A container may have no init process
+// that reaps orphans, and their pids would stay in use. So the tests reap them.
 func init() {
 	if unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil {
 		go func() {
@@ -21,8 +21,8 @@ func init() {
 	}
 }
 
-// reapOrphans waits for children that have ended and are not this process's own: those are
-// in its session, jobs are in their own.
+// reapOrphans waits for ended children that this process did not start. They are in other
+// sessions, because each job has its session.
 func reapOrphans() {
 	session, err := unix.Getsid(0)
 	if err != nil {
@@ -30,15 +30,15 @@ func reapOrphans() {
 	}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
 	for _, name := range stats {
-		var pid, parent, group, of int
+		var pid, parent, group, sid int
 		var command, state string
 		text, err := os.ReadFile(name)
 		if err != nil {
-			continue // gone
+			continue // the process has ended
 		}
-		if _, err := fmt.Sscanf(string(text), "%d %s %s %d %d %d", &pid, &command, &state, &parent, &group, &of); err == nil &&
-			parent == os.Getpid() && state == "Z" && of != session {
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // somebody else was faster
+		if _, err := fmt.Sscanf(string(text), "%d %s %s %d %d %d", &pid, &command, &state, &parent, &group, &sid); err == nil &&
+			parent == os.Getpid() && state == "Z" && sid != session {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // another goroutine may have reaped it
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// relay passes connections on until it is frozen: those that are there then stay open, and
-// nothing moves on them any more. Later ones are passed on.
+// relay forwards connections. When it is frozen, its open connections stay open but forward
+// nothing more. It forwards later connections.
 type relay struct {
 	addr string
 	to   string
@@ -31,7 +31,7 @@ func startRelay(t *testing.T, to string) *relay {
 			if err != nil {
 				return
 			}
-			r.pass(c)
+			r.relayConn(c)
 		}
 	})
 	t.Cleanup(func() {
@@ -41,7 +41,7 @@ func startRelay(t *testing.T, to string) *relay {
 	return r
 }
 
-func (r *relay) pass(c net.Conn) {
+func (r *relay) relayConn(c net.Conn) {
 	d, err := net.Dial("tcp", r.to)
 	if err != nil {
 		c.Close()
@@ -52,11 +52,11 @@ func (r *relay) pass(c net.Conn) {
 	r.conns = append(r.conns, c, d)
 	frozen := r.frozen
 	for _, way := range [][2]net.Conn{{c, d}, {d, c}} {
-		r.relaying.Go(func() { forward(way[0], way[1], frozen) })
+		r.relaying.Go(func() { copyUntilFrozen(way[0], way[1], frozen) })
 	}
 }
 
-func forward(to io.Writer, from io.Reader, frozen chan struct{}) {
+func copyUntilFrozen(to io.Writer, from io.Reader, frozen chan struct{}) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
@@ -77,7 +77,7 @@ func forward(to io.Writer, from io.Reader, frozen chan struct{}) {
 	}
 }
 
-// close breaks what is there, and passes nothing on any more.
+// close closes all connections and accepts no more.
 func (r *relay) close() {
 	r.ln.Close()
 	r.mu.Lock()

@@ -22,10 +22,10 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// pollEvery is fast: what is waited for happens in this process.
+// pollEvery is short, since the events that tests wait for happen on this machine.
 const pollEvery = 5 * time.Millisecond
 
-// fromLab is the way into a lab's first host.
+// fromLab returns the configuration of a client of the lab's first host.
 func fromLab(l *lab.Lab) shell.Config {
 	key, err := shell.FingerprintOf([]byte(l.SSHHostKey("")))
 	if err != nil {
@@ -61,50 +61,50 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually waits for something that happens in another process or goroutine.
+// eventually waits for an event in another process or goroutine.
 func eventually(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	for !happened() {
 		select {
 		case <-time.After(pollEvery):
 		case <-t.Context().Done():
-			t.Fatalf("never: %s", what)
+			t.Fatalf("did not happen: %s", what)
 		}
 	}
 }
 
-// real is an SSH server that runs what it is told in a real shell of this machine: what the
-// lab's shell makes of a command is one answer, busybox's is the other. Nothing of the
-// machine is reached by it but what a test names.
-type real struct {
+// realHost is an SSH server that runs commands in a real shell of this machine, such as
+// busybox. It shows differences from the lab's shell. Commands affect only the files that a
+// test names.
+type realHost struct {
 	*testing.T
 	addr  string
 	key   ssh.Signer
-	shell []string // before the text that is run
-	mark  string   // in the environment of all that runs
+	shell []string // command and arguments before the script
+	mark  string   // variable in the environment of all commands
 
 	serving sync.WaitGroup
 	mu      sync.Mutex
 	conns   map[net.Conn]bool
 }
 
-// shells are those that a test is run with: busybox is what ESXi has.
-func shells(t *testing.T) map[string][]string {
+// testShells returns the shells to test with: sh, and busybox, which ESXi has.
+func testShells(t *testing.T) map[string][]string {
 	all := map[string][]string{"sh": {"sh", "-c"}}
 	if path, err := exec.LookPath("busybox"); err == nil {
 		all["busybox"] = []string{path, "sh", "-c"}
 	} else {
-		t.Log("busybox is not installed: its shell is left out")
+		t.Log("busybox is not installed: skipping its shell")
 	}
 	return all
 }
 
-func startReal(t *testing.T, sh []string) *real {
+func startRealHost(t *testing.T, sh []string) *realHost {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	must(t, err)
-	r := &real{T: t, shell: sh, mark: "DECAMP_TEST_HOST=" + t.TempDir(), conns: map[net.Conn]bool{}}
-	r.watch()
+	r := &realHost{T: t, shell: sh, mark: "DECAMP_TEST_HOST=" + t.TempDir(), conns: map[net.Conn]bool{}}
+	r.killProcessesAtEnd()
 	r.key, err = ssh.NewSignerFromKey(private)
 	must(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -130,8 +130,8 @@ func startReal(t *testing.T, sh []string) *real {
 	return r
 }
 
-// watchScript waits for the end of its input and kills whatever has $1 in its environment. Whoever
-// ends between being found and being killed makes kill fail, which is none of the script's.
+// watchScript waits for the end of its input and kills the processes with $1 in their environment. It
+// ignores the failure of kill for a process that ended after grep found it.
 const watchScript = `read _
 while marked=$(grep -lszxF -e "$1" /proc/[0-9]*/environ); test -n "$marked"; do
 	for p in $marked; do
@@ -140,13 +140,13 @@ while marked=$(grep -lszxF -e "$1" /proc/[0-9]*/environ); test -n "$marked"; do
 	done
 done`
 
-// watch sees to it that nothing that was run outlives the test, however the test ends: jobs
-// leave the session that they are begun in, to go on without it. Whoever is killed closes its
-// pipes.
-func (r *real) watch() {
+// killProcessesAtEnd starts a script that kills all processes of the host's commands at the end of
+// the test. This includes jobs, which leave the session of their parent. The script also runs if
+// the test is killed, because that closes the pipe.
+func (r *realHost) killProcessesAtEnd() {
 	r.Helper()
 	watch := exec.Command("sh", "-c", watchScript, "sh", r.mark)
-	watch.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // or it is killed with the test; in its session, or reapOrphans takes it
+	watch.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // not killed with the test; same session, so reapOrphans ignores it
 	alive, err := watch.StdinPipe()
 	must(r.T, err)
 	must(r.T, watch.Start())
@@ -156,18 +156,18 @@ func (r *real) watch() {
 	})
 }
 
-// hangUp is a password after which a real hangs up.
+// hangUp is a password after which realHost closes the connection.
 const hangUp = "hang up"
 
-func (r *real) config() shell.Config {
+func (r *realHost) config() shell.Config {
 	return shell.Config{
 		Addr: r.addr, User: "root", HostKey: ssh.FingerprintSHA256(r.key.PublicKey()), Poll: pollEvery, Jobs: r.TempDir(),
 		Password: func(context.Context) (esx.Secret, error) { return "secret", nil },
 	}
 }
 
-// drop breaks every connection.
-func (r *real) drop() {
+// drop closes all connections.
+func (r *realHost) drop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for c := range r.conns {
@@ -176,7 +176,7 @@ func (r *real) drop() {
 	clear(r.conns)
 }
 
-func (r *real) serve(c net.Conn) {
+func (r *realHost) serve(c net.Conn) {
 	defer c.Close()
 	cfg := &ssh.ServerConfig{PasswordCallback: func(_ ssh.ConnMetadata, p []byte) (*ssh.Permissions, error) {
 		if string(p) == hangUp {
@@ -202,7 +202,7 @@ func (r *real) serve(c net.Conn) {
 	}
 }
 
-func (r *real) session(ch ssh.Channel, requests <-chan *ssh.Request) {
+func (r *realHost) session(ch ssh.Channel, requests <-chan *ssh.Request) {
 	defer ch.Close()
 	for q := range requests {
 		var cmd struct{ Command string }

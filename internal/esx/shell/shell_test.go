@@ -41,29 +41,29 @@ func TestCommandsAndTheirStatus(t *testing.T) {
 	}
 }
 
-// words are those that shells make something else of.
+// words are arguments with special characters of shells.
 var words = []string{
 	"plain", "", " ", "two words", "it's", `"quoted"`, `back\slash`, "$HOME", "$(reboot)", "`reboot`", "a;b", "a&b", "a|b", "*", "?", "[a-z]", "~", "~root",
 	"#no comment", "new\nline", "\n", "tab\t", "\r", "Füchse & Söhne", "日本語", "-leading", "--", "a=b", "!!", "{a,b}", "<in", ">out", "\xff\xfe", "'", "''", `\'`, "%s", "\x1b[31m",
 }
 
-func TestWordsArriveAsTheyAre(t *testing.T) {
+func TestArgumentsArriveUnchanged(t *testing.T) {
 	check := func(t *testing.T, s *shell.Shell) {
 		for _, w := range words {
-			// echo would take -leading as options, and printf the %; expr a few others
+			// without the brackets, echo would parse -leading as an option
 			out, err := s.Run(t.Context(), "sh", "-c", `echo "<$1>"`, "sh", w)
 			must(t, err)
 			if got, want := string(out.Stdout), "<"+w+">\n"; got != want && !strings.Contains(w, `\`) {
-				t.Errorf("%q arrived as %q", want, got)
+				t.Errorf("got %q, want %q", got, want)
 			} else if out.Err() != nil {
 				t.Errorf("%q: %v", w, out.Err())
 			}
 		}
 	}
 	t.Run("lab", func(t *testing.T) { check(t, dial(t, fromLab(startLab(t, lab.Config{})))) })
-	for name, sh := range shells(t) {
+	for name, sh := range testShells(t) {
 		t.Run(name, func(t *testing.T) {
-			s := dial(t, startReal(t, sh).config())
+			s := dial(t, startRealHost(t, sh).config())
 			check(t, s)
 			out, err := s.Run(t.Context(), append([]string{"printf", `%s\n`}, words...)...)
 			must(t, err)
@@ -83,14 +83,14 @@ func TestHostKeyIsPinned(t *testing.T) {
 	keys, err := shell.HostKeys(t.Context(), cfg.Addr)
 	must(t, err)
 	if !slices.ContainsFunc(keys, func(k shell.HostKey) bool { return k.Fingerprint == cfg.HostKey }) {
-		t.Errorf("shown %v, not %s", keys, cfg.HostKey)
+		t.Errorf("host keys %v do not contain %s", keys, cfg.HostKey)
 	}
-	asked := false
-	cfg.Password = func(context.Context) (esx.Secret, error) { asked = true; return "", nil }
+	called := false
+	cfg.Password = func(context.Context) (esx.Secret, error) { called = true; return "", nil }
 	cfg.HostKey = "SHA256:" + strings.Repeat("A", 43)
 	_, err = shell.Dial(t.Context(), cfg)
-	if !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), keys[0].Fingerprint) || fault.HintOf(err) == "" || asked {
-		t.Errorf("another key: %v (asked for a password: %v)", err, asked)
+	if !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), keys[0].Fingerprint) || fault.HintOf(err) == "" || called {
+		t.Errorf("another key: %v (Password called: %v)", err, called)
 	}
 	for _, bad := range []string{"", "MD5:aa", "SHA256:short", "SHA256:" + strings.Repeat("A", 44)} {
 		cfg.HostKey = bad
@@ -115,7 +115,7 @@ func TestWrongPasswordIsSentOnce(t *testing.T) {
 		t.Errorf("%v (%s), %d passwords sent, %d judged", err, fault.HintOf(err), sent, judged)
 	}
 	if strings.Contains(err.Error(), "wrong") {
-		t.Errorf("the password is told: %v", err)
+		t.Errorf("the error contains the password: %v", err)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestPasswordByEitherMethod(t *testing.T) {
 	for _, ssh := range []lab.SSH{{}, {PasswordAuth: true}} {
 		dial(t, fromLab(startLab(t, lab.Config{SSH: ssh})))
 	}
-	dial(t, startReal(t, []string{"sh", "-c"}).config()) // "password" alone
+	dial(t, startRealHost(t, []string{"sh", "-c"}).config()) // supports only the method "password"
 }
 
 func TestKeys(t *testing.T) {
@@ -155,14 +155,14 @@ func TestKeys(t *testing.T) {
 	dial(t, cfg)
 }
 
-// serveAgent is an agent with those keys.
+// serveAgent starts an SSH agent with those keys and returns its socket.
 func serveAgent(t *testing.T, keys ...any) string {
 	t.Helper()
 	ring := agent.NewKeyring()
 	for _, k := range keys {
 		must(t, ring.Add(agent.AddedKey{PrivateKey: k}))
 	}
-	dir, err := os.MkdirTemp("", "agent") // a socket's name has to be short
+	dir, err := os.MkdirTemp("", "agent") // the path of a socket must be short
 	must(t, err)
 	ln, err := net.Listen("unix", filepath.Join(dir, "socket"))
 	must(t, err)
@@ -185,7 +185,7 @@ func TestBrokenConnectionIsReplaced(t *testing.T) {
 	s := dial(t, fromLab(l))
 	for range 3 {
 		l.DropSSH()
-		eventually(t, "a command that gets through", func() bool {
+		eventually(t, "a command that succeeds", func() bool {
 			_, err := s.Run(t.Context(), "true")
 			if err != nil && !fault.Is(err, fault.Transient) {
 				t.Fatal(err)
@@ -195,7 +195,7 @@ func TestBrokenConnectionIsReplaced(t *testing.T) {
 	}
 }
 
-func TestCommandThatBreaksOffIsTransient(t *testing.T) {
+func TestBrokenCommandIsTransient(t *testing.T) {
 	l := startLab(t, lab.Config{})
 	s := dial(t, fromLab(l))
 	ended := make(chan error, 1)
@@ -213,7 +213,7 @@ func TestCommandThatBreaksOffIsTransient(t *testing.T) {
 	}
 }
 
-func TestCanceledCommandIsHungUp(t *testing.T) {
+func TestCanceledCommandIsEndedOnHost(t *testing.T) {
 	s := dial(t, fromLab(startLab(t, lab.Config{})))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -240,7 +240,7 @@ func TestCanceledCommandIsHungUp(t *testing.T) {
 	})
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestUnreachableServerHasRemedy(t *testing.T) {
 	l, err := lab.Start(context.Background(), lab.Config{})
 	must(t, err)
 	defer l.Close()
@@ -261,32 +261,32 @@ func closedPort(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// A host that has gone without a word is noticed by its silence.
-func TestSilentHostIsNoticed(t *testing.T) {
-	r := startReal(t, []string{"sh", "-c"})
+// A host that stops answering is detected by unanswered keep-alives, and the connection is replaced.
+func TestSilentHostIsDetected(t *testing.T) {
+	r := startRealHost(t, []string{"sh", "-c"})
 	relay := startRelay(t, r.addr)
-	ask, give := make(chan time.Time), make(chan time.Time)
+	ask, giveUp := make(chan time.Time), make(chan time.Time)
 	cfg := r.config()
 	cfg.Addr = relay.addr
 	cfg.After = func(d time.Duration) <-chan time.Time {
 		if d < 30*time.Second {
 			return ask
 		}
-		return give
+		return giveUp
 	}
 	s := dial(t, cfg)
-	ask <- time.Now() // time for a sign of life, which comes
-	ask <- time.Now() // and for the next
+	ask <- time.Now() // the first keep-alive is answered
+	ask <- time.Now() // so is the second
 	relay.freeze()
 	ended := make(chan error, 1)
 	go func() {
 		_, err := s.Run(t.Context(), "true")
 		ended <- err
 	}()
-	select { // what was asked last may have been answered before, or not
+	select { // the answer to the last keep-alive may have arrived before the freeze
 	case ask <- time.Now():
-		give <- time.Now()
-	case give <- time.Now(): // it gives up on that connection
+		giveUp <- time.Now()
+	case giveUp <- time.Now(): // the client closes the connection
 	}
-	must(t, <-ended) // and has another
+	must(t, <-ended) // and opens another
 }

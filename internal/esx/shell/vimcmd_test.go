@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Listings as people published them, of several versions.
+// The listings are published output of several versions of ESXi.
 func TestSnapshotListings(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
@@ -27,16 +27,16 @@ func TestSnapshotListings(t *testing.T) {
 		"not a listing":                {"vim-cmd: command not found\n", nil},
 	} {
 		if got := parseSnapshots(c.text); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
 	}
 }
 
-func TestWhatVimCmdSays(t *testing.T) {
+func TestVimCmdErrors(t *testing.T) {
 	const busy = "(vim.fault.TaskInProgress) {\n   faultCause = (vmodl.MethodFault) null, \n   msg = \"\"\n}\n"
 	for _, c := range []struct {
 		status int
-		said   string
+		output string
 		want   fault.Kind
 	}{
 		{0, "Create Snapshot:\nCreate snapshot failed\n", fault.Conflict},
@@ -47,9 +47,9 @@ func TestWhatVimCmdSays(t *testing.T) {
 		{255, "(vim.fault.NoPermission) {\n", fault.Denied},
 		{1, "(vmodl.fault.NotEnoughLicenses) {\n", fault.Conflict},
 	} {
-		err := vimCmdError("snapshot.create", c.status, c.said)
+		err := vimCmdError("snapshot.create", c.status, c.output)
 		if err == nil || fault.KindOf(err) != c.want || fault.HintOf(err) == "" {
-			t.Errorf("status %d, %q: %v, want %s with a remedy", c.status, c.said, err, c.want)
+			t.Errorf("status %d, %q: %v, want %s with a remedy", c.status, c.output, err, c.want)
 		}
 	}
 	if err := vimCmdError("snapshot.create", 0, "Create Snapshot:\n"); err != nil {
@@ -57,20 +57,20 @@ func TestWhatVimCmdSays(t *testing.T) {
 	}
 }
 
-// The listing that snapshot.remove prints has names and descriptions of others.
-func TestNamesOfSnapshotsAreNoFailure(t *testing.T) {
+// Words in names and descriptions of the listing that snapshot.remove prints are not errors.
+func TestSnapshotNamesAreNotParsedAsErrors(t *testing.T) {
 	const listing = "|-ROOT\n--Snapshot Name        : before failed upgrade\n--Snapshot Id        : 1\n" +
 		"--Snapshot Desciption  : (vim.fault.TaskInProgress) {\nRemove snapshot failed\n--Snapshot State       : failed\n" +
 		"--Snapshot Created On  : 6/22/2017 16:18:14\n--Snapshot State       : powered off\n"
-	for _, said := range []string{"Remove Snapshot:\n" + listing, "Get Snapshot:\r\n" + strings.ReplaceAll(listing, "\n", "\r\n"),
+	for _, output := range []string{"Remove Snapshot:\n" + listing, "Get Snapshot:\r\n" + strings.ReplaceAll(listing, "\n", "\r\n"),
 		"|-ROOT\n--Snapshot Name : failed\n"} {
-		if err := vimCmdError("snapshot.remove", 0, said); err != nil {
-			t.Errorf("%q: %v", said, err)
+		if err := vimCmdError("snapshot.remove", 0, output); err != nil {
+			t.Errorf("%q: %v", output, err)
 		}
 	}
-	for _, said := range []string{"Remove snapshot failed\n" + listing, listing + "Remove snapshot failed\n"} {
-		if err := vimCmdError("snapshot.remove", 0, said); !fault.Is(err, fault.Conflict) {
-			t.Errorf("%q: %v", said, err)
+	for _, output := range []string{"Remove snapshot failed\n" + listing, listing + "Remove snapshot failed\n"} {
+		if err := vimCmdError("snapshot.remove", 0, output); !fault.Is(err, fault.Conflict) {
+			t.Errorf("%q: %v", output, err)
 		}
 	}
 	if err := vimCmdError("snapshot.remove", 1, listing+"(vim.fault.NoPermission) {\n"); !fault.Is(err, fault.Denied) {
@@ -91,18 +91,19 @@ func TestNumbersOfVMsAreCompared(t *testing.T) {
 	}
 }
 
-// Whatever vim-cmd prints: a number is never made up, and nothing but silence is success.
+// For any output, the number of a snapshot is not negative, and its name occurs in the output. A nonzero
+// status is an error.
 func FuzzVimCmd(f *testing.F) {
 	f.Add("Get Snapshot:\n|-ROOT\n--Snapshot Name        : one\n--Snapshot Id        : 1\n", 0)
 	f.Add("(vim.fault.TaskInProgress) {\n", 1)
 	f.Fuzz(func(t *testing.T, text string, status int) {
 		for _, s := range parseSnapshots(text) {
 			if s.ID < 0 || !strings.Contains(text, s.Name) {
-				t.Errorf("%+v of %q", s, text)
+				t.Errorf("got %+v from %q", s, text)
 			}
 		}
 		if err := vimCmdError("x", status, text); err == nil && status != 0 {
-			t.Error("a status that is no error")
+			t.Error("a nonzero status without an error")
 		}
 		listsVM([]byte(text), "1", inventory.Path{Datastore: "d", File: "f"})
 	})

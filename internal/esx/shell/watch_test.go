@@ -10,8 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// What a host reads while somebody watches is what esxtop counts, once.
-func TestWatchCountsWhatTheHostReads(t *testing.T) {
+// Watch reports the bytes that the host reads, once each, and esxtop ends with the context.
+func TestWatchReportsReads(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -30,12 +30,12 @@ func TestWatchCountsWhatTheHostReads(t *testing.T) {
 			}
 		})
 	}()
-	began := (<-first).At // from here on it counts
+	began := (<-first).At // start of the measurement
 	out, err := s.Run(ctx, "md5sum", "/vmfs/volumes/datastore1/web01/web01-flat.vmdk")
 	must(t, err)
 	must(t, out.Err())
 	var reads, bytes float64
-	for last := began; bytes < size*9/10; { // samples are told with two decimals, and their length is near a second
+	for last := began; bytes < size*9/10; { // samples have two decimals and last about a second
 		l := <-first
 		took := l.At.Sub(last).Seconds()
 		if last = l.At; l.Reads > 0 {
@@ -43,7 +43,7 @@ func TestWatchCountsWhatTheHostReads(t *testing.T) {
 		}
 	}
 	if bytes > size*3/2 || reads < 1 {
-		t.Errorf("it read %.0f bytes in %.0f reads, of %d", bytes, reads, size)
+		t.Errorf("%.0f bytes in %.0f reads, want %d bytes", bytes, reads, size)
 	}
 	end()
 	must(t, <-watched)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Each rest of a host is twice as long as the one before, up to longestRest. A host that fails all trials rests
-// longestRest each time, however often.
-func TestRestsOfAHostAreBounded(t *testing.T) {
+// Each rest of a host is twice as long as the one before, up to longestRest. A host that keeps failing rests
+// for longestRest each time.
+func TestHostPauseGrowsToLimit(t *testing.T) {
 	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	hh := newHostHealth(Options{Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)})
 	for range failuresInARow - 1 {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A snapshot survives JSON: that is how it reaches users.
+// A snapshot that is encoded as JSON is decoded without a loss.
 func TestSnapshotIsReadBack(t *testing.T) {
 	s := Snapshot{At: time.Unix(7, 0).UTC(), Waiting: []Waiting{{Plan: "p", VM: "v", Reason: "s", Position: 2}}, Breakers: []Breaker{{Object: "host esx1", Reason: "rests"}}}
 	text, err := json.Marshal(s)
@@ -16,6 +16,6 @@ func TestSnapshotIsReadBack(t *testing.T) {
 	}
 	var back Snapshot
 	if err := json.Unmarshal(text, &back); err != nil || fmt.Sprint(back) != fmt.Sprint(s) {
-		t.Errorf("%+v, %v", back, err)
+		t.Errorf("got %+v, %v; want %+v", back, err, s)
 	}
 }

@@ -2,7 +2,7 @@ package admission
 
 import "testing"
 
-func TestStorageIsThatOfTheNearestFolder(t *testing.T) {
+func TestStorageOfNearestFolderIsUsed(t *testing.T) {
 	offers := map[string]string{"/srv": "a", "/srv/vm/fast": "b", "/": "root"}
 	for to, want := range map[string]string{"dir:/srv/vm": "a", "dir:/srv/vm/fast/x": "b", "dir:/srv/vm/faster": "a", "dir:/other": "root", "proxmox:https://pve1:8006/pve1?staging=/srv/vm/x": "a"} {
 		if got := StorageOf(offers, to); got != want {
@@ -10,6 +10,6 @@ func TestStorageIsThatOfTheNearestFolder(t *testing.T) {
 		}
 	}
 	if got := StorageOf(map[string]string{"/srv/vm": "a"}, "dir:/srv/vm2"); got != "" {
-		t.Errorf("a folder that nobody offers is on %q", got)
+		t.Errorf("a folder that is not offered is on %q", got)
 	}
 }

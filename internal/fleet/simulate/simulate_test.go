@@ -16,8 +16,8 @@ func needsHost(vm fleetdb.VM, _ fleetdb.TransferKind) ([]sched.Need, time.Durati
 	return []sched.Need{{Resource: "host:" + vm.Host + "/vms", Weight: 1}}, time.Duration(vm.Bytes/(100*mb)) * time.Second
 }
 
-// simulated returns n VMs of a size on so many hosts.
-func simulated(n, hosts int, bytes int64) []fleetdb.VM {
+// newVMs returns n VMs of the given size, spread over the given number of hosts.
+func newVMs(n, hosts int, bytes int64) []fleetdb.VM {
 	vms := make([]fleetdb.VM, n)
 	for i := range vms {
 		vms[i] = fleetdb.VM{
@@ -40,16 +40,16 @@ func run(t *testing.T, s Config) Result {
 	return got
 }
 
-// 80 VMs of 3 GB from 8 hosts of 300 MB/s: each has to give 30 GB.
+// 80 VMs of 3 GB are on 8 hosts of 300 MB/s: each host sends 30 GB in 100 s.
 func TestSimulationIsBoundByRates(t *testing.T) {
-	s := Config{VMs: simulated(80, 8, 3000*mb), Capacities: map[string]int64{"host:*/vms": 5}, Rates: map[string]int64{"host:*/rate": 300 * mb}}
+	s := Config{VMs: newVMs(80, 8, 3000*mb), Capacities: map[string]int64{"host:*/vms": 5}, Rates: map[string]int64{"host:*/rate": 300 * mb}}
 	got := run(t, s)
 	if got.Makespan.Round(time.Second) != 100*time.Second || got.Bytes != 80*3000*mb || len(got.VMs) != 80 {
-		t.Errorf("%v for %d bytes of %d VMs, want 100 s", got.Makespan, got.Bytes, len(got.VMs))
+		t.Errorf("%v for %d bytes of %d VMs, want 100 s for 80 VMs", got.Makespan, got.Bytes, len(got.VMs))
 	}
 	for _, l := range got.Loads[:8] {
 		if l.VMs != 10 || l.Peak != 5 || l.Busy.Round(time.Second) != 100*time.Second || l.Limit != 300*mb {
-			t.Errorf("%+v", l)
+			t.Errorf("the load of a host is %+v", l)
 		}
 	}
 	s.Rates["link:all/rate"] = 600 * mb
@@ -58,36 +58,36 @@ func TestSimulationIsBoundByRates(t *testing.T) {
 	}
 	s.Rates["vm:*/rate"] = 10 * mb
 	if got := run(t, s).Makespan.Round(time.Second); got != 600*time.Second {
-		t.Errorf("with 10 MB/s for one VM: %v, want 600 s in two rows", got)
+		t.Errorf("with 10 MB/s for one VM: %v, want 600 s in two rounds", got)
 	}
 }
 
-// What no rate bounds takes as long as is expected of it.
+// A transfer without a rate limit takes as long as Needs expects.
 func TestSimulationWithoutRates(t *testing.T) {
-	got := run(t, Config{VMs: simulated(6, 1, 1000*mb), Capacities: map[string]int64{"host:esx1/vms": 2}})
+	got := run(t, Config{VMs: newVMs(6, 1, 1000*mb), Capacities: map[string]int64{"host:esx1/vms": 2}})
 	if got.Makespan != 30*time.Second {
-		t.Errorf("%v, want three rows of 10 s", got.Makespan)
+		t.Errorf("%v, want three rounds of 10 s", got.Makespan)
 	}
 	waited := 0
 	for _, v := range got.VMs {
 		if v.Began > 0 {
 			waited++
 			if !strings.HasPrefix(v.WaitReason, "host esx1: 2 of 2 vms") {
-				t.Errorf("%s waited for %q", v.Name, v.WaitReason)
+				t.Errorf("the wait reason of %s is %q", v.Name, v.WaitReason)
 			}
 		}
 	}
 	if waited != 4 {
-		t.Errorf("%d waited", waited)
+		t.Errorf("%d VMs waited, want 4", waited)
 	}
 }
 
-func TestSimulationSaysWhatNeverBegins(t *testing.T) {
-	vms := simulated(2, 1, mb)
+func TestSimulationReportsVMsThatNeverStart(t *testing.T) {
+	vms := newVMs(2, 1, mb)
 	vms[1].To = []string{"dir:/elsewhere"}
 	got := run(t, Config{VMs: vms, Workers: []fleetdb.Worker{{Name: "w1", Offers: map[string]string{"/srv": "d"}, VMs: 4}}})
 	if len(got.VMs) != 1 || len(got.NeverStarted) != 1 || got.NeverStarted[0].Reason != "no worker offers dir:/elsewhere" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want one VM that never starts", got)
 	}
 }
 
@@ -101,34 +101,34 @@ func TestSharesAreFair(t *testing.T) {
 	}
 	computeRates(areaOf(two))
 	if two.rate != 50 || one.rate != 400 {
-		t.Errorf("two have %v each, one has %v; want 50 and 400", two.rate, one.rate)
+		t.Errorf("rates are %v of each flow of two, and %v of one; want 50 and 400", two.rate, one.rate)
 	}
 	link.crowd = 0.5 // 500 / (1 + 0.5 * 2)
 	computeRates(areaOf(one))
 	if two.rate != 50 || one.rate != 150 {
-		t.Errorf("in a crowd two have %v each, one has %v; want 50 and 150", two.rate, one.rate)
+		t.Errorf("rates in a crowd are %v of each flow of two, and %v of one; want 50 and 150", two.rate, one.rate)
 	}
 }
 
-// MTV: 500 VMs in one plan took 5 h 10, 800 in eight plans 57 min. A plan never needs
-// splitting.
+// One plan is as fast as eight plans with the same VMs. In MTV, 500 VMs in one plan took 5 h 10 min, and 800 VMs
+// in eight plans took 57 min.
 func TestOnePlanIsAsFastAsEight(t *testing.T) {
-	took := func(plans int) time.Duration {
-		vms := simulated(800, 8, 3000*mb)
+	makespan := func(plans int) time.Duration {
+		vms := newVMs(800, 8, 3000*mb)
 		for i := range vms {
 			vms[i].Plan = "p" + string(rune('a'+i%plans))
 			vms[i].Bytes += int64(i*7919%800) * 10 * mb
 		}
 		return run(t, Config{VMs: vms, Capacities: map[string]int64{"host:*/vms": 20}, Rates: map[string]int64{"host:*/rate": 300 * mb}}).Makespan
 	}
-	if one, eight := took(1), took(8); one > eight*103/100 {
-		t.Errorf("one plan takes %v, eight %v", one, eight)
+	if one, eight := makespan(1), makespan(8); one > eight*103/100 {
+		t.Errorf("one plan takes %v, eight plans take %v", one, eight)
 	}
 }
 
-// BenchmarkRun100000 plays 100,000 VMs of four sizes on 2,000 hosts behind one link.
+// BenchmarkRun100000 simulates 100,000 VMs of four sizes on 2,000 hosts behind one link.
 func BenchmarkRun100000(b *testing.B) {
-	vms := simulated(100_000, 2000, 0)
+	vms := newVMs(100_000, 2000, 0)
 	for i := range vms {
 		vms[i].Disks = 1 + i/2000%4
 		vms[i].Bytes = int64(vms[i].Disks*(10+i/2000%25)) << 30

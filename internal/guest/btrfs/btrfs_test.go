@@ -19,13 +19,13 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
-// image is what testdata/make.sh made.
-func image(t testing.TB) []byte {
+// testImage returns the image of testdata/make.sh.
+func testImage(t testing.TB) []byte {
 	t.Helper()
 	return treetest.Unpacked(t, "testdata/kernel.img.gz")
 }
 
-func numbered(word string) string {
+func numberedLines(word string) string {
 	var b strings.Builder
 	for i := range 12000 {
 		fmt.Fprintf(&b, "%-4s%07d\n", word, i)
@@ -33,8 +33,8 @@ func numbered(word string) string {
 	return b.String()
 }
 
-func TestWhatTheKernelWrote(t *testing.T) {
-	fsys, err := Open(budgettest.Reader(t, bytes.NewReader(image(t))))
+func TestImageOfTheKernel(t *testing.T) {
+	fsys, err := Open(budgettest.Reader(t, bytes.NewReader(testImage(t))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestWhatTheKernelWrote(t *testing.T) {
 	tiny := func(how string) string { return "tiny" + strings.Repeat(" "+how, 8) + "\n" }
 	for path, want := range map[string]string{
 		"etc/os-release": "ID=seed\n", "inner/file": "inside\n", "broken": broken.String(),
-		"usr/lib/none": numbered("none"), "usr/lib/zlib": numbered("zlib"), "usr/lib/zstd": numbered("zstd"),
+		"usr/lib/none": numberedLines("none"), "usr/lib/zlib": numberedLines("zlib"), "usr/lib/zstd": numberedLines("zstd"),
 		"usr/lib/tiny-none": tiny("none"), "usr/lib/tiny-zlib": tiny("zlib"), "usr/lib/tiny-zstd": tiny("zstd"),
 		"holes": strings.Repeat("\x00", 101*4096) + "end\n", "unwritten": strings.Repeat("\x00", 64<<10),
 		"many/a-rather-long-name-of-a-file-300": "300\n", "inner/../many/a-rather-long-name-of-a-file-1": "1\n",
@@ -65,7 +65,7 @@ func TestWhatTheKernelWrote(t *testing.T) {
 	}
 	for _, path := range []string{"many/x", "broken/x", "etc/x"} {
 		if _, err := fsys.Open(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("%s: got %v, want %v", path, err, fs.ErrNotExist)
 		}
 	}
 	if u := fsys.Usage(); u.Size != 128<<20 || u.Free <= 0 || u.Free >= u.Size {
@@ -73,8 +73,8 @@ func TestWhatTheKernelWrote(t *testing.T) {
 	}
 }
 
-// What mkfs.btrfs fills comes out as it went in.
-func TestWhatMkfsWrites(t *testing.T) {
+// Files that mkfs.btrfs copies into an image read back unchanged.
+func TestImagesOfMkfs(t *testing.T) {
 	large := make([]byte, 5<<20+17)
 	rand.Read(large)
 	dir, img := t.TempDir(), filepath.Join(t.TempDir(), "img")
@@ -115,32 +115,32 @@ func TestWhatMkfsWrites(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	img := image(t)[:32<<20]
+	img := testImage(t)[:32<<20]
 	for name, at := range map[string]int{"magic": 64, "features": 190, "block size": 148, "size": 119, "chunks": 163, "root level": 198, "chunk root": 89} {
 		saved := img[superOffset+at]
 		img[superOffset+at] ^= 0x55
 		if _, err := Open(budgettest.Reader(t, bytes.NewReader(img))); err == nil {
-			t.Errorf("%s: opened", name)
+			t.Errorf("Open accepts a damaged %s", name)
 		}
 		img[superOffset+at] = saved
 	}
 	if _, err := Open(budgettest.Reader(t, bytes.NewReader(make([]byte, 100)))); err == nil {
-		t.Error("100 bytes were opened")
+		t.Error("Open accepts 100 bytes")
 	}
 }
 
-// Numbers of an extent that exceed 2^60 are refused, so that their sums fit 64 bits.
+// Numbers of an extent that exceed 2^60 are refused, so that their sums fit into 64 bits.
 func TestExtentNumbersAreBounded(t *testing.T) {
 	const huge = 1<<60 + 1
 	valid := func() (key, []byte) {
 		data := make([]byte, 53)
 		data[20] = 1                                            // a regular extent
-		for i, v := range []uint64{1 << 20, 4096, 8192, 4096} { // address, size there, offset, size in the file
+		for i, v := range []uint64{1 << 20, 4096, 8192, 4096} { // address, size on the disk, offset, size in the file
 			binary.LittleEndian.PutUint64(data[21+8*i:], v)
 		}
 		return key{kind: keyExtent}, data
 	}
-	if k, data := valid(); second(parseExtent(k, data)) != nil {
+	if k, data := valid(); errorOf(parseExtent(k, data)) != nil {
 		t.Error("a valid extent is refused")
 	}
 	for _, at := range []int{8, 21, 29, 37, 45} {
@@ -153,15 +153,16 @@ func TestExtentNumbersAreBounded(t *testing.T) {
 		}
 	}
 	k, data := valid()
-	if k.offset = huge; second(parseExtent(k, data)) == nil {
-		t.Error("an extent at byte 2^60+1 of a file")
+	if k.offset = huge; errorOf(parseExtent(k, data)) == nil {
+		t.Error("an extent at offset 2^60+1 of a file is accepted")
 	}
 }
 
-// inlineFile is a device with a tree of one file: a root at address 0, and leaves with one extent of content.
+// inlineFile is a device with a tree of one file: a root at address 0, and leaves that contain one inline extent
+// each.
 type inlineFile struct{ leaves int }
 
-const inlineSize = 60000 // bytes of content in a leaf
+const inlineSize = 60000 // bytes of content per leaf
 
 func (d inlineFile) ReadAt(p []byte, off int64) (int, error) {
 	const node, inode = 64 << 10, 256
@@ -192,10 +193,10 @@ func (d inlineFile) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// The chunks are charged as long as the file system is in use.
+// The list of chunks is charged to the budget.
 func TestMemoryOfChunks(t *testing.T) {
 	b := budgettest.New(t)
-	fsys, err := Open(b.Reader(bytes.NewReader(image(t))))
+	fsys, err := Open(b.Reader(bytes.NewReader(testImage(t))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,14 +206,14 @@ func TestMemoryOfChunks(t *testing.T) {
 	}
 }
 
-// The content in the extents of a file is charged like their list.
+// The list of extents and their inline content are charged to the budget.
 func TestMemoryOfExtents(t *testing.T) {
 	for leaves, ok := range map[int]bool{10: true, 1900: false} {
 		b := budgettest.New(t)
 		fsys := &FS{r: b.Reader(inlineFile{leaves}), nodeSize: 64 << 10, chunks: []chunk{{length: 1 << 40}}, cached: map[uint64][]byte{}}
 		n := &node{fs: fsys, volume: blockRef{level: 1}, number: 256, mode: 0x81a4, size: int64(leaves) * inlineSize}
 		var limit *budget.Error
-		for range 2 { // the second time from memory, or with an exhausted budget
+		for range 2 { // the second read uses the cached list or an exhausted budget
 			p := make([]byte, inlineSize)
 			if _, err := n.ReadAt(p, inlineSize); (err == nil) != ok || !ok && !errors.As(err, &limit) || ok && p[0] != 1 {
 				t.Errorf("%d leaves: %v", leaves, err)
@@ -229,16 +230,16 @@ func TestMemoryOfExtents(t *testing.T) {
 	}
 }
 
-func second(_ extent, err error) error { return err }
+func errorOf(_ extent, err error) error { return err }
 
 // FuzzReadFile patches a real file system and reads from it.
 func FuzzReadFile(f *testing.F) {
-	img := image(f)
+	img := testImage(f)
 	fsys, err := Open(budgettest.Reader(f, bytes.NewReader(img)))
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, c := range fsys.chunks { // where the trees are
+	for _, c := range fsys.chunks { // the trees are in the chunks
 		f.Add(int(c.at)+16384, []byte{1}, "usr/lib/zstd")
 	}
 	f.Add(superOffset+811, bytes.Repeat([]byte{0xff}, 8), "etc/os-release")

@@ -14,16 +14,16 @@ import (
 
 const osRelease = "ID=seed\nPRETTY_NAME=\"Seed OS 3\"\nVERSION_ID=\"3\"\n"
 
-// image returns an unpacked file system of testdata.
-func image(t testing.TB, name string) []byte {
+// testImage returns an unpacked file system of testdata.
+func testImage(t testing.TB, name string) []byte {
 	t.Helper()
 	return treetest.Unpacked(t, filepath.Join("testdata", name+".img.gz"))
 }
 
 func TestReadFile(t *testing.T) {
-	big := strings.Repeat("x", 40000) // longer than an inode's direct blocks reach
+	big := strings.Repeat("x", 40000) // more than the direct blocks of an inode can hold
 	for _, name := range []string{"ext2", "ext4"} {
-		fs, err := Open(budgettest.Reader(t, bytes.NewReader(image(t, name))))
+		fs, err := Open(budgettest.Reader(t, bytes.NewReader(testImage(t, name))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestReadFile(t *testing.T) {
 
 func TestReadFileRefuses(t *testing.T) {
 	for _, name := range []string{"ext2", "ext4"} {
-		fs, err := Open(budgettest.Reader(t, bytes.NewReader(image(t, name))))
+		fs, err := Open(budgettest.Reader(t, bytes.NewReader(testImage(t, name))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,18 +75,18 @@ func TestOpenRefuses(t *testing.T) {
 		"descriptors": func(s []byte) { s[0xfe] = 33 },
 	}
 	for name, damage := range tests {
-		img := image(t, "ext4")
+		img := testImage(t, "ext4")
 		damage(img[superOffset:])
 		if _, err := Open(budgettest.Reader(t, bytes.NewReader(img))); err == nil {
-			t.Errorf("%s: opened", name)
+			t.Errorf("Open accepts a damaged superblock: %s", name)
 		}
 	}
 	if _, err := Open(budgettest.Reader(t, bytes.NewReader(make([]byte, 100)))); err == nil {
-		t.Error("100 bytes were opened")
+		t.Error("Open accepts 100 bytes")
 	}
 }
 
-// counter counts what is read.
+// counter counts reads and their bytes.
 type counter struct {
 	r     io.ReaderAt
 	bytes int64
@@ -99,10 +99,10 @@ func (c *counter) ReadAt(p []byte, off int64) (int, error) {
 	return c.r.ReadAt(p, off)
 }
 
-// FuzzReadFile patches a real file system and reads from it: no panic, and never more
-// than the promised bound.
+// FuzzReadFile patches a real file system and reads from it. It checks that no read panics or exceeds the
+// limit.
 func FuzzReadFile(f *testing.F) {
-	images := [][]byte{image(f, "ext2"), image(f, "ext4")}
+	images := [][]byte{testImage(f, "ext2"), testImage(f, "ext4")}
 	f.Add(0, 0, []byte{}, "etc/os-release")
 	f.Add(1, 1024+0x28, []byte{1, 0, 0, 0}, "deep/big")
 	f.Add(1, 0x2800, bytes.Repeat([]byte{0xff}, 64), "deep/loop")
@@ -121,10 +121,10 @@ func FuzzReadFile(f *testing.F) {
 		}
 		data, _ := fs.ReadFile(path, 1<<16)
 		if len(data) > 1<<16 {
-			t.Errorf("%d bytes, more than the limit", len(data))
+			t.Errorf("ReadFile returns %d bytes, more than the limit", len(data))
 		}
 		if c.bytes > superSize+MaxReads*fs.blockSize {
-			t.Errorf("%d bytes read", c.bytes)
+			t.Errorf("%d bytes read, want at most %d", c.bytes, superSize+MaxReads*fs.blockSize)
 		}
 	})
 }

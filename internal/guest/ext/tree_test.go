@@ -18,7 +18,7 @@ import (
 
 func TestTreeOfSamples(t *testing.T) {
 	for _, name := range []string{"ext2", "ext4"} {
-		fsys, err := Open(budgettest.Reader(t, bytes.NewReader(image(t, name))))
+		fsys, err := Open(budgettest.Reader(t, bytes.NewReader(testImage(t, name))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,21 +33,21 @@ func TestTreeOfSamples(t *testing.T) {
 			}
 		}
 		if _, err := root.Open("etc/nothing"); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: missing file: got %v, want %v", name, err, fs.ErrNotExist)
 		}
 		entries, err := root.ReadDir("deep")
 		slices.SortFunc(entries, func(a, b tree.Entry) int { return strings.Compare(a.Name, b.Name) })
 		if err != nil || !slices.Equal(entries, []tree.Entry{{Name: "big", Kind: tree.File}, {Name: "long", Kind: tree.Link}, {Name: "loop", Kind: tree.Link}}) {
-			t.Errorf("%s: %v, %v", name, entries, err)
+			t.Errorf("%s: entries %v, error %v", name, entries, err)
 		}
-		if u := fsys.Usage(); u.Free <= 0 || u.Free >= u.Size || u.Size > int64(len(image(t, name))) {
+		if u := fsys.Usage(); u.Free <= 0 || u.Free >= u.Size || u.Size > int64(len(testImage(t, name))) {
 			t.Errorf("%s: usage %+v", name, u)
 		}
 	}
 }
 
-// A file of several MiB, as an initramfs is, comes out as it went in, by few reads.
-func TestTreeReadsLargeFilesByFewReads(t *testing.T) {
+// A file of several MiB, like an initramfs, is read unchanged with few reads.
+func TestTreeReadsLargeFilesWithFewReads(t *testing.T) {
 	want := make([]byte, 9<<20+123)
 	rand.Read(want)
 	for _, kind := range []string{"ext2", "ext4"} {
@@ -76,7 +76,7 @@ func TestTreeReadsLargeFilesByFewReads(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", kind, len(got), err)
 		}
 		if kind == "ext4" && c.reads > 64 {
-			t.Errorf("%s: %d reads", kind, c.reads)
+			t.Errorf("%s: %d reads, want at most 64", kind, c.reads)
 		}
 	}
 }

@@ -14,41 +14,41 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// Every operation on every form, judged by e2fsck, and read again by debugfs. In the slow lane e2fsck judges each
-// operation on each form, in the quick lane those on the first.
-func TestEveryOperationOnEveryForm(t *testing.T) {
+// Every operation works on every form of file system. e2fsck checks the result and debugfs reads it. With the build
+// tag slow, e2fsck runs after each operation on each form, otherwise only on the first form.
+func TestEveryOperationOnEveryFileSystem(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	tree := seedTree(t)
-	for i, f := range forms() {
+	for i, f := range allForms() {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			fs := openImage(t, f.makeImage(t, tree))
-			tell := func(what string, err error) {
+			checkOperation := func(name string, err error) {
 				t.Helper()
 				if err != nil {
-					t.Fatalf("%s: %v", what, err)
+					t.Fatalf("%s: %v", name, err)
 				}
 				if lane.Slow || i == 0 {
-					fs.proven(t)
+					fs.checkClean(t)
 				}
 			}
 			text := strings.Repeat("UUID=8d1a40a3 / ext4 defaults 0 1\n", 900)
 			tail := pattern(2_000_003)
-			tell("replace", fs.WriteFile("/boot/fstab", []byte(text), Attr{}))
-			tell("replace by less", fs.WriteFile("etc/many/a file with number 7", []byte("seven"), Attr{}))
-			tell("append", fs.AppendFile("boot/initrd", tail))
-			tell("append to nothing", fs.AppendFile("conf/empty", []byte("more")))
-			tell("create", fs.WriteFile("etc/new", pattern(70_000), Attr{Mode: 0o600, UID: 70_000, GID: 5}))
-			tell("create empty", fs.WriteFile("etc/nothing", nil, Attr{Mode: 0o644}))
-			tell("folder", fs.Mkdir("conf/systemd", Attr{Mode: 0o755}))
-			tell("folder in folder", fs.Mkdir("etc/systemd/network", Attr{Mode: 0o755}))
-			tell("create in it", fs.WriteFile("etc/systemd/network/10.link", []byte("[Match]\n"), Attr{Mode: 0o644}))
-			tell("link", fs.Symlink("etc/systemd/open-vm-tools.service", "/dev/null"))
-			tell("empty", fs.WriteFile("boot/initrd", nil, Attr{}))
-			tell("fill again", fs.WriteFile("boot/initrd", tail, Attr{}))
-			fs.proven(t)
+			checkOperation("replace", fs.WriteFile("/boot/fstab", []byte(text), Attr{}))
+			checkOperation("replace by less", fs.WriteFile("etc/many/a file with number 7", []byte("seven"), Attr{}))
+			checkOperation("append", fs.AppendFile("boot/initrd", tail))
+			checkOperation("append to nothing", fs.AppendFile("conf/empty", []byte("more")))
+			checkOperation("create", fs.WriteFile("etc/new", pattern(70_000), Attr{Mode: 0o600, UID: 70_000, GID: 5}))
+			checkOperation("create empty", fs.WriteFile("etc/nothing", nil, Attr{Mode: 0o644}))
+			checkOperation("folder", fs.Mkdir("conf/systemd", Attr{Mode: 0o755}))
+			checkOperation("folder in folder", fs.Mkdir("etc/systemd/network", Attr{Mode: 0o755}))
+			checkOperation("create in it", fs.WriteFile("etc/systemd/network/10.link", []byte("[Match]\n"), Attr{Mode: 0o644}))
+			checkOperation("link", fs.Symlink("etc/systemd/open-vm-tools.service", "/dev/null"))
+			checkOperation("empty", fs.WriteFile("boot/initrd", nil, Attr{}))
+			checkOperation("fill again", fs.WriteFile("boot/initrd", tail, Attr{}))
+			fs.checkClean(t)
 
 			contents := map[string]string{
 				"/etc/fstab": text, "/etc/many/a file with number 7": "seven", "/boot/initrd": string(tail), "/etc/empty": "more",
@@ -69,23 +69,23 @@ func TestEveryOperationOnEveryForm(t *testing.T) {
 					t.Errorf("%s: %d bytes, %v", path, len(got), err)
 				}
 			}
-			if told := answers[0]; !strings.Contains(told, "Mode:  0600") || !strings.Contains(told, "User: 70000   Group:     5") {
-				t.Errorf("of the new file, debugfs tells %s", told)
+			if stat := answers[0]; !strings.Contains(stat, "Mode:  0600") || !strings.Contains(stat, "User: 70000   Group:     5") {
+				t.Errorf("new file: debugfs prints %s", stat)
 			}
-			if told := answers[1]; !strings.Contains(told, "Mode:  0640") {
-				t.Errorf("of the replaced file, debugfs tells %s", told)
+			if stat := answers[1]; !strings.Contains(stat, "Mode:  0640") {
+				t.Errorf("replaced file: debugfs prints %s", stat)
 			}
-			if told := answers[2]; !strings.Contains(told, `Fast link dest: "/dev/null"`) {
-				t.Errorf("of the link, debugfs tells %s", told)
+			if stat := answers[2]; !strings.Contains(stat, `Fast link dest: "/dev/null"`) {
+				t.Errorf("link: debugfs prints %s", stat)
 			}
 		})
 	}
 }
 
-// The file system's own reader, which knows nothing of this package, reads the same.
-func TestTheReaderReadsWhatWasWritten(t *testing.T) {
+// Package ext, which is independent of this package, reads the written file.
+func TestExtReadsWrittenFiles(t *testing.T) {
 	image := &memory{}
-	image.load(t, forms()[0].makeImage(t, seedTree(t)))
+	image.load(t, allForms()[0].makeImage(t, seedTree(t)))
 	fs := openMemory(t, image)
 	text := pattern(50_000)
 	if err := fs.WriteFile("etc/os-release", text, Attr{Mode: 0o644}); err != nil {
@@ -104,9 +104,9 @@ func TestTheReaderReadsWhatWasWritten(t *testing.T) {
 	}
 }
 
-// Folders grow by blocks; those with a hash tree take names in the block that the kernel
-// looks in, and become plain lists once that is full.
-func TestFoldersTakeManyNames(t *testing.T) {
+// Folders grow by blocks. A folder with a hash tree stores a name in the block in which the kernel searches for
+// it. When that block is full, the folder becomes a plain list.
+func TestFoldersWithManyNames(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -118,8 +118,8 @@ func TestFoldersTakeManyNames(t *testing.T) {
 			t.Parallel()
 			path := formNamed(t, c.form).makeImage(t, seedTree(t))
 			if c.hash != "" {
-				program(t, "tune2fs", "-E", "hash_alg="+c.hash, path)
-				indexed(t, path)
+				runProgram(t, "tune2fs", "-E", "hash_alg="+c.hash, path)
+				buildHashTrees(t, path)
 			}
 			fs := openImage(t, path)
 			folder, err := fs.paths.resolvePath("etc/many")
@@ -137,15 +137,15 @@ func TestFoldersTakeManyNames(t *testing.T) {
 					t.Fatal(err)
 				}
 				if i%50 == 0 {
-					fs.proven(t)
+					fs.checkClean(t)
 				}
 				if n, err := fs.paths.resolvePath("etc/many"); err == nil && n.flags()&flagIndex != 0 {
 					kept++
 				}
 			}
-			fs.proven(t)
+			fs.checkClean(t)
 			if hashed && (kept == 0 || kept == 300) {
-				t.Errorf("the hash tree was kept for %d names of 300: not both ways were gone", kept)
+				t.Errorf("the hash tree was kept for %d of 300 names, want some but not all", kept)
 			}
 			names, err := fs.Names("/etc/many")
 			if err != nil || len(names) != 1000 {
@@ -155,29 +155,29 @@ func TestFoldersTakeManyNames(t *testing.T) {
 	}
 }
 
-// indexed has e2fsck make hash trees of all folders, as the kernel would have.
-func indexed(t *testing.T, path string) {
+// buildHashTrees runs e2fsck to build the hash trees of all folders, as the kernel does.
+func buildHashTrees(t *testing.T, path string) {
 	t.Helper()
-	// 1 says that it changed something, which is its task here.
-	if out, err := command(t, "e2fsck", "-fyD", path).CombinedOutput(); err != nil && !strings.Contains(err.Error(), "exit status 1") {
+	// Exit status 1 means that e2fsck changed the file system, as intended.
+	if out, err := newCommand(t, "e2fsck", "-fyD", path).CombinedOutput(); err != nil && !strings.Contains(err.Error(), "exit status 1") {
 		t.Fatalf("e2fsck -D: %v: %s", err, out)
 	}
 }
 
-func TestFilesInPieces(t *testing.T) {
+func TestFragmentedFiles(t *testing.T) {
 	for _, name := range []string{"ext4", "ext4 1k", "ext2 1k"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			fs := openImage(t, formNamed(t, name).makeImage(t, seedTree(t)))
 			want := make([][]byte, 2)
-			for i := range 1500 { // two files that grow by turns lie in pieces
+			for i := range 1500 { // appending to two files alternately fragments both
 				which, part := i%2, pattern(700+i)
 				if err := fs.appendOrMake(which, part); err != nil {
 					t.Fatal(err)
 				}
 				want[which] = append(want[which], part...)
 			}
-			fs.proven(t)
+			fs.checkClean(t)
 			answers := fs.debugfs(t, "cat "+fileOf(0), "cat "+fileOf(1))
 			for which, data := range want {
 				if got := answers[which]; got != string(data) {
@@ -191,9 +191,9 @@ func TestFilesInPieces(t *testing.T) {
 			if err := fs.WriteFile(fileOf(0), nil, Attr{}); err != nil {
 				t.Fatal(err)
 			}
-			fs.proven(t)
+			fs.checkClean(t)
 			if after, err := fs.Free(); err != nil || after < before+int64(len(want[0])) {
-				t.Errorf("%d bytes free after %d: the old blocks are not", after, before)
+				t.Errorf("%d bytes free, %d before: the old blocks were not freed", after, before)
 			}
 		})
 	}
@@ -208,8 +208,8 @@ func (o opened) appendOrMake(which int, part []byte) error {
 	return o.AppendFile(fileOf(which), part)
 }
 
-// A full file system is an error, and then nothing is different; what still fits, fits.
-func TestFullIsSaidAndNothingChanged(t *testing.T) {
+// If the file system is full, a call returns an error and changes nothing. Smaller writes still succeed.
+func TestFullFileSystemRefusesWriteUnchanged(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -228,18 +228,18 @@ func TestFullIsSaidAndNothingChanged(t *testing.T) {
 				func() error { return fs.AppendFile("boot/initrd", make([]byte, free+64<<10)) },
 			} {
 				if err := change(); !fault.Is(err, fault.Full) || fault.HintOf(err) == "" {
-					t.Fatalf("got %v, want full and a remedy", err)
+					t.Fatalf("got %v, want a full error with a remedy", err)
 				}
 			}
 			if len(fs.stage.staged)+len(fs.stage.pending) != 0 {
-				t.Error("a call that failed left changes")
+				t.Error("a failed call left changes")
 			}
 			if err := fs.AppendFile("boot/initrd", make([]byte, free-256<<10)); err != nil {
 				t.Fatal(err)
 			}
-			fs.proven(t)
+			fs.checkClean(t)
 			taken := 0
-			for ; taken < 10_000; taken++ { // to the last block
+			for ; taken < 10_000; taken++ { // fills the last block
 				if err := fs.AppendFile("etc/fstab", make([]byte, fs.super.blockSize)); err != nil {
 					if !fault.Is(err, fault.Full) {
 						t.Fatal(err)
@@ -248,9 +248,9 @@ func TestFullIsSaidAndNothingChanged(t *testing.T) {
 				}
 			}
 			if taken == 0 {
-				t.Error("nothing fitted into the last 256 KiB")
+				t.Error("no write succeeded in the last 256 KiB")
 			}
-			fs.proven(t)
+			fs.checkClean(t)
 		})
 	}
 }
@@ -268,7 +268,7 @@ func TestInodesRunOut(t *testing.T) {
 		}
 	}
 	if made == 0 || made == 100 {
-		t.Errorf("%d files in 16 inodes", made)
+		t.Errorf("created %d files with 16 inodes", made)
 	}
-	fs.proven(t)
+	fs.checkClean(t)
 }

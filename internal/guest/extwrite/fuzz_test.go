@@ -8,8 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
-// FuzzDamaged patches a real file system and changes it: no panic, and memory and work
-// within the bounds, whatever is left of it.
+// FuzzDamaged patches a real file system and writes to it. It checks that there is no panic, and that memory
+// and work stay within their limits.
 func FuzzDamaged(f *testing.F) {
 	var images [][]byte
 	for _, form := range []form{
@@ -32,7 +32,7 @@ func FuzzDamaged(f *testing.F) {
 		copy(data[at:], patch)
 		b := budgettest.New(t)
 		defer budgettest.Charged(t, b)()
-		fs, err := Open(b.ReadWriter(&memory{data}), func() time.Time { return dated })
+		fs, err := Open(b.ReadWriter(&memory{data}), func() time.Time { return fixedTime })
 		if err != nil {
 			return
 		}
@@ -42,7 +42,7 @@ func FuzzDamaged(f *testing.F) {
 		_ = fs.Symlink(path+"l", "x")
 		_, _ = fs.Names(path)
 		if held := int64(len(fs.stage.staged)+len(fs.stage.clean)) * fs.super.blockSize; held > 64<<20 {
-			t.Errorf("%d bytes are held of a file system of %d", held, len(data))
+			t.Errorf("%d bytes are in memory for a file system of %d bytes", held, len(data))
 		}
 		_ = fs.Flush()
 	})

@@ -16,8 +16,9 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// tool finds a program of e2fsprogs, also where an ordinary user's PATH ends before it.
-func tool(t testing.TB, name string) string {
+// findTool returns the path of a program of e2fsprogs. It also searches the sbin folders, which are often not in
+// PATH.
+func findTool(t testing.TB, name string) string {
 	t.Helper()
 	for _, dir := range []string{"", "/usr/sbin", "/sbin"} {
 		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
@@ -28,23 +29,23 @@ func tool(t testing.TB, name string) string {
 	return ""
 }
 
-func program(t testing.TB, name string, args ...string) string {
+func runProgram(t testing.TB, name string, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(tool(t, name), args...).CombinedOutput()
+	out, err := exec.Command(findTool(t, name), args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, out)
 	}
 	return string(out)
 }
 
-// A form is a kind of file system that mke2fs makes.
+// form is a variant of file systems that mke2fs creates.
 type form struct {
 	name string
 	size string
 	args []string
 }
 
-func forms() []form {
+func allForms() []form {
 	return []form{
 		{"ext4", "64M", []string{"-t", "ext4"}},
 		{"ext4 1k", "40M", []string{"-t", "ext4", "-b", "1024"}},
@@ -68,10 +69,10 @@ func forms() []form {
 	}
 }
 
-// mainForms are the forms of tests that take long: in the slow lane all, otherwise one of each size of blocks and of
-// each way to keep free blocks, and the oldest.
+// mainForms returns the forms for tests that take long. With the build tag slow these are all forms. Otherwise they
+// include each block size, each way to store free blocks, and the oldest form.
 func mainForms() (main []form) {
-	for _, f := range forms() {
+	for _, f := range allForms() {
 		switch f.name {
 		case "ext4", "ext4 1k", "ext4 no checksums", "ext4 no journal", "ext3", "ext2 no types":
 			main = append(main, f)
@@ -86,16 +87,16 @@ func mainForms() (main []form) {
 
 func formNamed(t testing.TB, name string) form {
 	t.Helper()
-	for _, f := range forms() {
+	for _, f := range allForms() {
 		if f.name == name {
 			return f
 		}
 	}
-	t.Fatalf("no form is called %q", name)
+	t.Fatalf("no form named %q", name)
 	return form{}
 }
 
-// makeImage makes a file system of that form from a folder.
+// makeImage creates a file system of this form with the files of a folder.
 func (f form) makeImage(t testing.TB, tree string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "image")
@@ -103,11 +104,11 @@ func (f form) makeImage(t testing.TB, tree string) string {
 	if tree != "" {
 		args = append(args, "-d", tree)
 	}
-	program(t, "mke2fs", append(args, path, f.size)...)
+	runProgram(t, "mke2fs", append(args, path, f.size)...)
 	return path
 }
 
-// seed is the folder of seedTree; empty before the first test that needs it.
+// seed is the folder of seedTree. It is empty before the first call.
 var (
 	seed     string
 	seedLock sync.Mutex
@@ -123,8 +124,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// seedTree returns a folder with files of several sizes, links, and a folder with many names. Tests share it, and
-// only read.
+// seedTree returns a folder with files of several sizes, links, and a folder with many names. Tests share it and
+// must not change it.
 func seedTree(t testing.TB) string {
 	t.Helper()
 	seedLock.Lock()
@@ -160,7 +161,7 @@ func writeSeedTree(t testing.TB, dir string) {
 	}
 }
 
-// pattern is n bytes that differ from block to block.
+// pattern returns n bytes that differ from block to block.
 func pattern(n int) []byte {
 	p := make([]byte, n)
 	for i := range p {
@@ -169,9 +170,9 @@ func pattern(n int) []byte {
 	return p
 }
 
-var dated = time.Date(2039, 5, 6, 7, 8, 9, 0, time.UTC) // beyond what 31 bits of seconds say
+var fixedTime = time.Date(2039, 5, 6, 7, 8, 9, 0, time.UTC) // needs more than 31 bits of seconds
 
-// An opened is a file system with the file that it is in.
+// opened is an open file system and the path of its image.
 type opened struct {
 	*FS
 	path string
@@ -184,32 +185,32 @@ func openImage(t testing.TB, path string) opened {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	fs, err := Open(budgettest.ReadWriter(t, f), func() time.Time { return dated })
+	fs, err := Open(budgettest.ReadWriter(t, f), func() time.Time { return fixedTime })
 	if err != nil {
 		t.Fatal(err)
 	}
 	return opened{fs, path}
 }
 
-// proven flushes and has e2fsck find nothing.
-func (o opened) proven(t testing.TB) {
+// checkClean flushes and requires that e2fsck finds no errors.
+func (o opened) checkClean(t testing.TB) {
 	t.Helper()
 	if err := o.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(tool(t, "e2fsck"), "-fn", o.path).CombinedOutput(); err != nil {
+	if out, err := exec.Command(findTool(t, "e2fsck"), "-fn", o.path).CombinedOutput(); err != nil {
 		t.Fatalf("e2fsck -fn: %v\n%s", err, out)
 	}
 }
 
-// debugfs returns the answers of one debugfs to several requests.
+// debugfs runs several requests in one debugfs process and returns the output of each.
 func (o opened) debugfs(t testing.TB, requests ...string) (answers []string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "requests")
 	if err := os.WriteFile(file, []byte(strings.Join(requests, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := command(t, "debugfs", "-f", file, o.path).Output()
+	out, err := newCommand(t, "debugfs", "-f", file, o.path).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,9 +229,9 @@ func (o opened) debugfs(t testing.TB, requests ...string) (answers []string) {
 	return answers
 }
 
-func command(t testing.TB, name string, args ...string) *exec.Cmd {
+func newCommand(t testing.TB, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	return exec.Command(tool(t, name), args...)
+	return exec.Command(findTool(t, name), args...)
 }
 
 // memory is a disk in memory.
@@ -261,14 +262,14 @@ func (m *memory) WriteAt(p []byte, off int64) (int, error) {
 
 func openMemory(t testing.TB, m *memory) *FS {
 	t.Helper()
-	fs, err := Open(budgettest.ReadWriter(t, m), func() time.Time { return dated })
+	fs, err := Open(budgettest.ReadWriter(t, m), func() time.Time { return fixedTime })
 	if err != nil {
 		t.Fatal(err)
 	}
 	return fs
 }
 
-// smallTree is a folder for a file system of a megabyte.
+// smallTree returns a folder for a file system of 1 MiB.
 func smallTree(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()

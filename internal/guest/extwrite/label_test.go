@@ -5,17 +5,17 @@ import (
 	"testing"
 )
 
-// New files have the label of their folder, wherever that is kept, if there is room for it.
-func TestNewFilesAreLabelledAsTheirFolder(t *testing.T) {
+// New files get the SELinux label of their folder if the label fits into the inode.
+func TestNewFilesGetTheLabelOfTheirFolder(t *testing.T) {
 	const label = "system_u:object_r:etc_t:s0"
-	long := "system_u:object_r:etc_t:" + strings.Repeat("c", 300) // no inode has room for it
+	long := "system_u:object_r:etc_t:" + strings.Repeat("c", 300) // too long for an inode of 256 bytes
 	for _, c := range []struct{ form, label, want string }{
 		{"ext4", label, label}, {"ext3", label, label}, {"ext4 1k", label, label},
 		{"ext4 large inodes", long, long}, {"ext4", long, ""}, {"ext4 small inodes", label, ""},
 	} {
 		t.Run(c.form, func(t *testing.T) {
 			path := formNamed(t, c.form).makeImage(t, seedTree(t))
-			program(t, "debugfs", "-w", "-R", "ea_set /etc security.selinux "+c.label, path)
+			runProgram(t, "debugfs", "-w", "-R", "ea_set /etc security.selinux "+c.label, path)
 			fs := openImage(t, path)
 			for _, err := range []error{
 				fs.WriteFile("etc/new", []byte("x"), Attr{Mode: 0o644}),
@@ -28,7 +28,7 @@ func TestNewFilesAreLabelledAsTheirFolder(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			fs.proven(t)
+			fs.checkClean(t)
 			labelled := []string{"/etc/new", "/etc/folder", "/etc/folder/new", "/etc/link"}
 			var requests []string
 			for _, path := range labelled {
@@ -37,11 +37,11 @@ func TestNewFilesAreLabelledAsTheirFolder(t *testing.T) {
 			answers := fs.debugfs(t, append(requests, "ea_list /boot/new")...)
 			for i, path := range labelled {
 				if got := answers[i]; !strings.Contains(got, c.want) || c.want == "" && strings.Contains(got, "etc_t") {
-					t.Errorf("%s is labelled %q, want %q", path, got, c.want)
+					t.Errorf("label of %s is %q, want %q", path, got, c.want)
 				}
 			}
 			if got := answers[len(labelled)]; strings.Contains(got, "selinux") {
-				t.Errorf("a file in a folder without label has %q", got)
+				t.Errorf("a file in a folder without a label has %q", got)
 			}
 		})
 	}

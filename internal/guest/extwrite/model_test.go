@@ -9,14 +9,14 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A model is what a file system should hold after any sequence of calls.
+// model is the expected content of a file system after a sequence of calls.
 type model struct {
 	files   map[string][]byte
 	folders []string
 	rng     *rand.Rand
 }
 
-// Random sequences leave what a map would, and e2fsck finds nothing, full or not.
+// After a random sequence of calls the files match the model. e2fsck finds no errors, even if the file system is full.
 func TestRandomSequences(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -26,16 +26,16 @@ func TestRandomSequences(t *testing.T) {
 			t.Parallel()
 			f.size = "20M"
 			if i%2 == 1 {
-				f.size = "12M" // it runs full
+				f.size = "12M" // becomes full
 			}
 			fs := openImage(t, f.makeImage(t, seedTree(t)))
 			m := &model{files: map[string][]byte{}, folders: []string{"/etc", "/boot"}, rng: rand.New(rand.NewPCG(7, uint64(i)))}
 			for step := range 400 {
-				if err := m.step(fs.FS); err != nil && !fault.Is(err, fault.Full) {
+				if err := m.runStep(fs.FS); err != nil && !fault.Is(err, fault.Full) {
 					t.Fatalf("step %d: %v", step, err)
 				}
 				if step%100 == 99 {
-					fs.proven(t)
+					fs.checkClean(t)
 				}
 			}
 			for path, want := range m.files {
@@ -48,8 +48,8 @@ func TestRandomSequences(t *testing.T) {
 	}
 }
 
-// step does one call to both. A call that fails changes nothing in the model, either.
-func (m *model) step(fs *FS) error {
+// runStep applies a random call to the file system and the model. A failed call does not change the model.
+func (m *model) runStep(fs *FS) error {
 	path := fmt.Sprintf("%s/file %d", m.folders[m.rng.IntN(len(m.folders))], m.rng.IntN(12))
 	data := make([]byte, m.rng.IntN(1<<m.rng.IntN(20)))
 	for i := range data {

@@ -1,6 +1,7 @@
 package extwrite
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
-// What is not supported is refused by its name, before anything is read beyond the superblock.
+// Open refuses a file system with an unsupported feature. The error names the feature. Only the superblock is read.
 func TestFeaturesAreRefusedByName(t *testing.T) {
 	for feature, args := range map[string][]string{
 		"inline_data": {"-O", "inline_data"},
@@ -31,13 +32,13 @@ func TestFeaturesAreRefusedByName(t *testing.T) {
 			f := form{feature, "32M", append([]string{"-t", "ext4"}, args...)}
 			err := openFault(t, f.makeImage(t, ""))
 			if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), feature) || fault.HintOf(err) == "" {
-				t.Errorf("got %v, want that %s is refused", err, feature)
+				t.Errorf("got %v, want an unsupported error about %s", err, feature)
 			}
 		})
 	}
 }
 
-// openFault opens an image and returns the error.
+// openFault opens an image and returns the error. It requires that only the superblock is read.
 func openFault(t *testing.T, path string) error {
 	t.Helper()
 	f, err := os.Open(path)
@@ -45,11 +46,15 @@ func openFault(t *testing.T, path string) error {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	_, err = Open(budgettest.ReadWriter(t, f), time.Now)
+	d := budgettest.ReadWriter(t, f)
+	_, err = Open(d, time.Now)
+	if got := d.Budget().Used().Read; got != superSize {
+		t.Errorf("Open has read %d bytes, want %d", got, superSize)
+	}
 	return err
 }
 
-func TestAFileSystemInUseIsRefused(t *testing.T) {
+func TestUncleanFileSystemIsRefused(t *testing.T) {
 	tests := []struct {
 		name, form, request string
 		kind                fault.Kind
@@ -63,17 +68,17 @@ func TestAFileSystemInUseIsRefused(t *testing.T) {
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) {
 			path := formNamed(t, c.form).makeImage(t, "")
-			program(t, "debugfs", "-w", "-R", c.request, path)
+			runProgram(t, "debugfs", "-w", "-R", c.request, path)
 			err := openFault(t, path)
 			if !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) || fault.HintOf(err) == "" {
-				t.Errorf("got %v, want %s and a remedy", err, c.want)
+				t.Errorf("got %v, want an error about %q with a remedy", err, c.want)
 			}
 		})
 	}
 }
 
-// Damage that a checksum or a count shows is an error, and nothing is written to it.
-func TestDamageIsSeen(t *testing.T) {
+// Damage that a checksum detects is an error, and nothing is written.
+func TestChecksumDetectsDamage(t *testing.T) {
 	tests := []struct {
 		name   string
 		damage func(image []byte)
@@ -97,19 +102,27 @@ func TestDamageIsSeen(t *testing.T) {
 			} else {
 				c.damage(image.data)
 			}
+			before := bytes.Clone(image.data)
 			fs, err := Open(budgettest.ReadWriter(t, image), time.Now)
 			if err == nil {
 				err = fs.WriteFile("etc/new", nil, Attr{})
+				if flushErr := fs.Flush(); flushErr != nil {
+					t.Error(flushErr)
+				}
+			}
+			if !bytes.Equal(image.data, before) {
+				t.Error("the failed call has changed the disk")
 			}
 			if !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want that the %s is wrong", err, c.want)
+				t.Errorf("got %v, want a corrupt error about the %s", err, c.want)
 			}
 		})
 	}
 }
 
-// A hole takes no space on the disk. Appending to a file with one rewrites it, within the budget for memory.
-func TestAppendToAHoleIsBounded(t *testing.T) {
+// Appending to a file rewrites it. If the file has a large hole, which uses no space on the disk, the memory budget
+// limits this.
+func TestAppendToAHoleIsLimited(t *testing.T) {
 	dir := t.TempDir()
 	hole := filepath.Join(dir, "etc/hole")
 	if err := errors.Join(os.Mkdir(filepath.Dir(hole), 0o755), os.WriteFile(hole, []byte("begin"), 0o600), os.Truncate(hole, 100<<20)); err != nil {
@@ -118,12 +131,12 @@ func TestAppendToAHoleIsBounded(t *testing.T) {
 	o := openImage(t, formNamed(t, "ext4").makeImage(t, dir))
 	var limit *budget.Error
 	if err := o.AppendFile("/etc/hole", []byte("end")); !errors.As(err, &limit) || !strings.Contains(err.Error(), "memory") {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want an error about the memory budget", err)
 	}
 	checkCharge(t, o.stage)
 }
 
-// checkCharge fails unless the budget is charged with the blocks in memory.
+// checkCharge requires that exactly the blocks in memory are charged to the budget.
 func checkCharge(t *testing.T, s *stage) {
 	t.Helper()
 	blocks := int64(len(s.pending) + len(s.staged) + len(s.clean))
@@ -132,15 +145,15 @@ func checkCharge(t *testing.T, s *stage) {
 	}
 }
 
-// The blocks in memory are charged: those that were read, those of calls that failed, and several versions of
-// one block.
+// All blocks in memory are charged: blocks that were read, blocks of failed calls, and several versions of a
+// block.
 func TestBlocksInMemoryAreCharged(t *testing.T) {
 	o := openImage(t, formNamed(t, "ext4").makeImage(t, seedTree(t)))
 	for step, err := range []error{
 		o.WriteFile("etc/new", make([]byte, 100_000), Attr{}),
 		o.WriteFile("etc/new", make([]byte, 50_000), Attr{}),
 		o.AppendFile("etc/new", make([]byte, 50_000)),
-		second(o.ReadFile("etc/fstab", 1<<20)),
+		errorOf(o.ReadFile("etc/fstab", 1<<20)),
 	} {
 		if err != nil {
 			t.Fatalf("step %d: %v", step, err)
@@ -159,21 +172,21 @@ func TestBlocksInMemoryAreCharged(t *testing.T) {
 	}
 }
 
-// Staged changes beyond the budget are refused, before maxStaged.
-func TestStagedChangesHaveABudget(t *testing.T) {
+// Staged changes that exceed the memory budget are refused, even if they are below maxStaged.
+func TestStagedChangesAreLimited(t *testing.T) {
 	o := openImage(t, formNamed(t, "ext4 large").makeImage(t, ""))
 	var limit *budget.Error
 	if err := o.WriteFile("large", make([]byte, 80<<20), Attr{}); !errors.As(err, &limit) || !strings.Contains(err.Error(), "memory") {
 		t.Errorf("80 MiB: %v", err)
 	}
 	if len(o.stage.pending) > 0 {
-		t.Errorf("%d blocks are left", len(o.stage.pending))
+		t.Errorf("%d pending blocks remain", len(o.stage.pending))
 	}
 	checkCharge(t, o.stage)
 }
 
-// The cache of unchanged blocks is bounded in bytes, for every size of a block.
-func TestUnchangedBlocksAreBounded(t *testing.T) {
+// The cache of unchanged blocks is limited in bytes for every block size.
+func TestBlockCacheIsLimited(t *testing.T) {
 	for _, blockSize := range []int64{1 << 10, 4 << 10, 64 << 10} {
 		image := &memory{data: make([]byte, 40<<20)}
 		s := newStage(budgettest.ReadWriter(t, image), blockSize, 40<<20/blockSize)
@@ -182,16 +195,16 @@ func TestUnchangedBlocksAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			if held := int64(len(s.clean)) * blockSize; held > maxClean {
-				t.Fatalf("%d bytes are in memory", held)
+				t.Fatalf("%d bytes are in memory, want at most %d", held, maxClean)
 			}
 		}
 		checkCharge(t, s)
 	}
 }
 
-func TestPathsThatAreRefused(t *testing.T) {
+func TestInvalidPathsAreRefused(t *testing.T) {
 	fs := openImage(t, formNamed(t, "ext4").makeImage(t, seedTree(t)))
-	program(t, "debugfs", "-w", "-R", "sif /etc/empty flags 0x80010", fs.path) // chattr +i
+	runProgram(t, "debugfs", "-w", "-R", "sif /etc/empty flags 0x80010", fs.path) // chattr +i
 	fs = openImage(t, fs.path)
 	for name, c := range map[string]struct {
 		err  error
@@ -208,18 +221,18 @@ func TestPathsThatAreRefused(t *testing.T) {
 		"long link":        {fs.Symlink("etc/link", strings.Repeat("n", 60)), fault.Invalid},
 		"no name":          {fs.Mkdir("etc/..", Attr{}), fault.Invalid},
 		"through nowhere":  {fs.WriteFile("long/x", nil, Attr{}), fault.NotFound},
-		"larger than read": {second(fs.ReadFile("boot/initrd", 100)), fault.Unsupported},
+		"larger than read": {errorOf(fs.ReadFile("boot/initrd", 100)), fault.Unsupported},
 	} {
 		if !fault.Is(c.err, c.kind) {
 			t.Errorf("%s: %v, want kind %v", name, c.err, c.kind)
 		}
 	}
 	if len(fs.stage.staged)+len(fs.stage.pending) != 0 {
-		t.Error("what was refused left changes")
+		t.Error("refused calls left changes")
 	}
 	if got, err := fs.Readlink("long"); err != nil || len(got) != 91 {
-		t.Errorf("a long link reads as %q, %v", got, err)
+		t.Errorf("target of a long link is %q, error %v", got, err)
 	}
 }
 
-func second(_ []byte, err error) error { return err }
+func errorOf(_ []byte, err error) error { return err }

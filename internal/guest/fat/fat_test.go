@@ -16,7 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
-func run(t testing.TB, name string, args ...string) {
+func runProgram(t testing.TB, name string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "MTOOLS_SKIP_CHECK=1", "LC_ALL=C.UTF-8")
@@ -25,8 +25,8 @@ func run(t testing.TB, name string, args ...string) {
 	}
 }
 
-// made makes an image of so many MiB with mkfs.fat and fills it with mtools.
-func made(t testing.TB, mib int64, large []byte, options ...string) string {
+// makeImage creates an image of mib MiB with mkfs.fat and fills it with mtools.
+func makeImage(t testing.TB, mib int64, large []byte, options ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	img := filepath.Join(dir, "img")
@@ -38,23 +38,23 @@ func made(t testing.TB, mib int64, large []byte, options ...string) string {
 	if err := os.Truncate(img, mib<<20); err != nil {
 		t.Fatal(err)
 	}
-	run(t, "/usr/sbin/mkfs.fat", append(options, img)...)
+	runProgram(t, "/usr/sbin/mkfs.fat", append(options, img)...)
 	small := filepath.Join(dir, "small")
-	run(t, "mmd", "-i", img, "::/EFI", "::/EFI/BOOT", "::/EFI/debian", "::/EFI/many")
-	run(t, "mcopy", "-i", img, small, "::/EFI/BOOT/BOOTX64.EFI")
-	run(t, "mcopy", "-i", img, small, "::/EFI/debian/A rather long name, größer.conf")
+	runProgram(t, "mmd", "-i", img, "::/EFI", "::/EFI/BOOT", "::/EFI/debian", "::/EFI/many")
+	runProgram(t, "mcopy", "-i", img, small, "::/EFI/BOOT/BOOTX64.EFI")
+	runProgram(t, "mcopy", "-i", img, small, "::/EFI/debian/A rather long name, größer.conf")
 	for n := range 40 {
-		run(t, "mcopy", "-i", img, small, fmt.Sprintf("::/EFI/many/a name that is long %d", n))
+		runProgram(t, "mcopy", "-i", img, small, fmt.Sprintf("::/EFI/many/a name that is long %d", n))
 	}
-	// Holes between, so that the large file is in pieces.
+	// Removing files leaves gaps, so that the large file is fragmented.
 	for n := range 10 {
-		run(t, "mdel", "-i", img, fmt.Sprintf("::/EFI/many/a name that is long %d", 4*n))
+		runProgram(t, "mdel", "-i", img, fmt.Sprintf("::/EFI/many/a name that is long %d", 4*n))
 	}
-	run(t, "mcopy", "-i", img, filepath.Join(dir, "large"), "::/EFI/large")
+	runProgram(t, "mcopy", "-i", img, filepath.Join(dir, "large"), "::/EFI/large")
 	return img
 }
 
-func TestWhatMtoolsWrites(t *testing.T) {
+func TestReadsFilesOfMtools(t *testing.T) {
 	large := make([]byte, 700_001)
 	rand.Read(large)
 	for name, test := range map[string]struct {
@@ -63,10 +63,10 @@ func TestWhatMtoolsWrites(t *testing.T) {
 		options []string
 	}{
 		"FAT12": {2, 12, []string{"-F", "12"}}, "FAT16": {20, 16, []string{"-F", "16", "-s", "1"}}, "FAT32": {40, 32, []string{"-F", "32", "-s", "1"}},
-		"as it likes": {64, 16, nil},
+		"default": {64, 16, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, err := os.Open(made(t, test.mib, large, test.options...))
+			f, err := os.Open(makeImage(t, test.mib, large, test.options...))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +76,7 @@ func TestWhatMtoolsWrites(t *testing.T) {
 				t.Fatal(err)
 			}
 			if fsys.bits != test.bits {
-				t.Errorf("FAT%d", fsys.bits)
+				t.Errorf("got FAT%d, want FAT%d", fsys.bits, test.bits)
 			}
 			for path, want := range map[string]string{
 				"EFI/BOOT/BOOTX64.EFI": "small\n", "efi/boot/bootx64.efi": "small\n", "/EFI/debian/A rather long name, größer.conf": "small\n",
@@ -103,7 +103,7 @@ func TestWhatMtoolsWrites(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	img, err := os.ReadFile(made(t, 2, nil))
+	img, err := os.ReadFile(makeImage(t, 2, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,14 +118,14 @@ func TestOpenRefuses(t *testing.T) {
 		bad := bytes.Clone(img)
 		damage(bad)
 		if _, err := Open(budgettest.Reader(t, bytes.NewReader(bad))); err == nil {
-			t.Errorf("%s: opened", name)
+			t.Errorf("Open accepts a damaged boot sector: %s", name)
 		}
 	}
 }
 
-// A chain of clusters that bites its tail ends at the bound of what is read.
-func TestChainWithoutAnEnd(t *testing.T) {
-	img, err := os.ReadFile(made(t, 20, make([]byte, 4096), "-F", "16", "-s", "1"))
+// A cyclic chain of clusters is read up to the limit.
+func TestCyclicChain(t *testing.T) {
+	img, err := os.ReadFile(makeImage(t, 20, make([]byte, 4096), "-F", "16", "-s", "1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestChainWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// The clusters of a file are charged, and allocated once.
+// The cluster chain of a file is charged and allocated once.
 func TestMemoryOfChains(t *testing.T) {
 	const count = maxClusters
 	b := budgettest.New(t)
@@ -166,7 +166,7 @@ func TestMemoryOfChains(t *testing.T) {
 
 // FuzzReadFile patches a real file system and reads from it.
 func FuzzReadFile(f *testing.F) {
-	img, err := os.ReadFile(made(f, 2, make([]byte, 9000), "-F", "12"))
+	img, err := os.ReadFile(makeImage(f, 2, make([]byte, 9000), "-F", "12"))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func FuzzReadFile(f *testing.F) {
 		}
 		data, _ := fsys.ReadFile(path, 1<<16)
 		if len(data) > 1<<16 {
-			t.Errorf("%d bytes, more than the limit", len(data))
+			t.Errorf("ReadFile returns %d bytes, more than the limit", len(data))
 		}
 		_, _ = fsys.ReadDir(path)
 		fsys.Usage()

@@ -32,8 +32,8 @@ func openWriter(t testing.TB, img string) (*Writer, *os.File) {
 	return w, f
 }
 
-// What is added others read, and fsck finds nothing in it: of all kinds, in holes between other
-// files, in new folders, and in one that has to grow.
+// Added files are readable by mtools, and fsck.fat finds no errors. The cases cover all FAT types, gaps between
+// files, new folders, and a folder that grows.
 func TestAdd(t *testing.T) {
 	loader := make([]byte, 300_001)
 	rand.Read(loader)
@@ -44,7 +44,7 @@ func TestAdd(t *testing.T) {
 		"FAT12": {2, []string{"-F", "12"}}, "FAT16": {20, []string{"-F", "16", "-s", "1"}}, "FAT32": {40, []string{"-F", "32", "-s", "1"}}, "one table": {40, []string{"-F", "32", "-s", "1", "-f", "1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			img := made(t, test.mib, make([]byte, 5000), test.options...)
+			img := makeImage(t, test.mib, make([]byte, 5000), test.options...)
 			w, _ := openWriter(t, img)
 			want := map[string][]byte{"EFI/BOOT/fbx64.efi": loader, "EFI/new/deeper/GRUB.EFI": []byte("x"), "EFI/new/EMPTY": {}}
 			for n := range 80 {
@@ -58,7 +58,7 @@ func TestAdd(t *testing.T) {
 			if err := w.Flush(); err != nil {
 				t.Fatal(err)
 			}
-			run(t, "/usr/sbin/fsck.fat", "-n", img)
+			runProgram(t, "/usr/sbin/fsck.fat", "-n", img)
 			for _, path := range []string{"EFI/BOOT/FBX64.EFI", "EFI/new/deeper/GRUB.EFI"} {
 				out, err := exec.Command("mtype", "-i", img, "::/"+path).Output()
 				if key := map[string]string{"EFI/BOOT/FBX64.EFI": "EFI/BOOT/fbx64.efi"}[path]; err != nil || !bytes.Equal(out, want[path]) && !bytes.Equal(out, want[key]) {
@@ -72,20 +72,20 @@ func TestAdd(t *testing.T) {
 				}
 			}
 			if got, err := again.Tree().ReadFile("EFI/BOOT/BOOTX64.EFI", 1<<20); err != nil || string(got) != "small\n" {
-				t.Errorf("what was there: %q, %v", got, err)
+				t.Errorf("existing file: %q, %v", got, err)
 			}
 			if err := again.Add("efi/boot/bootx64.efi", nil); !errors.Is(err, fs.ErrExist) {
-				t.Errorf("a file that is there: %v", err)
+				t.Errorf("adding an existing file: got %v, want %v", err, fs.ErrExist)
 			}
 		})
 	}
 }
 
-// An empty file takes no cluster, but its entry is written.
+// An empty file has no cluster, but its entry is written.
 func TestAddEmptyFile(t *testing.T) {
-	img := made(t, 2, nil, "-F", "12")
+	img := makeImage(t, 2, nil, "-F", "12")
 	w, _ := openWriter(t, img)
-	for range 2 { // the second time nothing is left to write
+	for range 2 { // the second Flush has nothing to write
 		if err := w.Flush(); err != nil {
 			t.Fatal(err)
 		}
@@ -96,35 +96,35 @@ func TestAddEmptyFile(t *testing.T) {
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	run(t, "/usr/sbin/fsck.fat", "-n", img)
+	runProgram(t, "/usr/sbin/fsck.fat", "-n", img)
 	again, _ := openWriter(t, img)
 	if got, err := again.Tree().ReadFile("EFI/BOOT/EMPTY.TXT", 10); err != nil || len(got) != 0 {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("content %q, want none, error %v", got, err)
 	}
 	if out, err := exec.Command("mdir", "-b", "-i", img, "::/EFI/BOOT").CombinedOutput(); err != nil || !strings.Contains(string(out), "EMPTY.TXT") {
-		t.Errorf("mtools sees %s, %v", out, err)
+		t.Errorf("mdir lists %s, %v", out, err)
 	}
 }
 
-// The copy of a table that is compared with the first one is charged meanwhile.
+// While OpenWriter compares the tables, both are charged.
 func TestMemoryOfTables(t *testing.T) {
-	w, _ := openWriter(t, made(t, 20, nil, "-F", "16", "-s", "1"))
+	w, _ := openWriter(t, makeImage(t, 20, nil, "-F", "16", "-s", "1"))
 	table := int64(len(w.fs.table))
 	if u := w.fs.r.Budget().Used(); u.Memory != table || u.Peak != 2*table {
 		t.Errorf("tables of %d bytes: %+v", table, u)
 	}
 }
 
-// Nothing is written before Flush, and nothing at all where there is no room or the tables differ.
+// Nothing is written before Flush. Add fails if there is no space, and OpenWriter fails if the tables differ.
 func TestAddRefuses(t *testing.T) {
-	img := made(t, 2, nil, "-F", "12")
+	img := makeImage(t, 2, nil, "-F", "12")
 	before, err := os.ReadFile(img)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w, f := openWriter(t, img)
 	if err := w.Add("A.BIN", make([]byte, 3<<20)); !fault.Is(err, fault.Full) || fault.HintOf(err) == "" {
-		t.Errorf("no room: %v", err)
+		t.Errorf("no space: got %v, want a full error with a remedy", err)
 	}
 	for _, name := range []string{"a long name.efi", "", "X.LONG", "A/B"} {
 		if err := w.Add("EFI/large/"+name, nil); err == nil {
@@ -136,22 +136,22 @@ func TestAddRefuses(t *testing.T) {
 		full = w.Add(fmt.Sprintf("N%d", n), nil)
 	}
 	if !fault.Is(full, fault.Full) {
-		t.Errorf("more names than a root folder has: %v", full)
+		t.Errorf("more names than fit into the root folder: got %v, want a full error", full)
 	}
 	if after, err := os.ReadFile(img); err != nil || !bytes.Equal(after, before) {
-		t.Errorf("something was written: %v", err)
+		t.Errorf("the image changed before Flush, error %v", err)
 	}
 	second := int64(le16(before, 14)+le16(before, 22)) * 512
 	if _, err := f.WriteAt([]byte{1, 2, 3}, second+30); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenWriter(budgettest.ReadWriter(t, f), time.Time{}); !fault.Is(err, fault.Unsupported) {
-		t.Errorf("tables that differ: %v", err)
+		t.Errorf("tables that differ: got %v, want an unsupported error", err)
 	}
 }
 
-// A call that fails changes nothing: neither the clusters and folders that it needed, nor the memory that is
-// charged, nor what a later Flush writes.
+// A failed call changes nothing: not the table, not the folders, not the charged memory, and not the output of a later
+// Flush.
 func TestFailedAddChangesNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		options []string
@@ -160,14 +160,14 @@ func TestFailedAddChangesNothing(t *testing.T) {
 		path    string          // path of the call that fails
 		size    int
 	}{
-		"full root":                  {[]string{"-F", "12"}, 2, fillRoot, "NEW", 5000},
-		"full root, folder":          {[]string{"-F", "12"}, 2, fillRoot, "NEW/A", 5000},
-		"no room below new folders":  {[]string{"-F", "12"}, 2, nil, "EFI/N1/N2/A", 3 << 20},
-		"long name":                  {[]string{"-F", "12"}, 2, nil, "EFI/N1/N2/a long name.efi", 5000},
-		"no room below a grown root": {[]string{"-F", "32", "-s", "1"}, 40, fillCluster, "NEW/A", 64 << 20},
+		"full root":             {[]string{"-F", "12"}, 2, fillRoot, "NEW", 5000},
+		"full root, folder":     {[]string{"-F", "12"}, 2, fillRoot, "NEW/A", 5000},
+		"no space, new folders": {[]string{"-F", "12"}, 2, nil, "EFI/N1/N2/A", 3 << 20},
+		"long name":             {[]string{"-F", "12"}, 2, nil, "EFI/N1/N2/a long name.efi", 5000},
+		"no space, grown root":  {[]string{"-F", "32", "-s", "1"}, 40, fillCluster, "NEW/A", 64 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			img := made(t, test.mib, nil, test.options...)
+			img := makeImage(t, test.mib, nil, test.options...)
 			w, _ := openWriter(t, img)
 			if test.before != nil {
 				test.before(w)
@@ -178,10 +178,10 @@ func TestFailedAddChangesNothing(t *testing.T) {
 			}
 			table, usage, memory := bytes.Clone(w.fs.table), w.fs.Usage(), w.fs.r.Budget().Used().Memory
 			if err := w.Add(test.path, make([]byte, test.size)); err == nil {
-				t.Fatal("it was added")
+				t.Fatal("Add succeeded")
 			}
 			if !bytes.Equal(w.fs.table, table) {
-				t.Errorf("the table has changed; %+v, before %+v", w.fs.Usage(), usage)
+				t.Errorf("the table has changed; usage %+v, before %+v", w.fs.Usage(), usage)
 			}
 			if after, err := w.Tree().ReadDir(""); err != nil || !slices.Equal(after, root) {
 				t.Errorf("the root has %v, before %v, %v", after, root, err)
@@ -195,7 +195,7 @@ func TestFailedAddChangesNothing(t *testing.T) {
 			if err := w.Flush(); err != nil {
 				t.Fatal(err)
 			}
-			run(t, "/usr/sbin/fsck.fat", "-n", img)
+			runProgram(t, "/usr/sbin/fsck.fat", "-n", img)
 		})
 	}
 }
@@ -208,16 +208,16 @@ func fillRoot(w *Writer) {
 
 // fillCluster adds files until the root folder fills its cluster.
 func fillCluster(w *Writer) {
-	for n := range 15 { // of 16 entries of 32 bytes, EFI has one
+	for n := range 15 { // a cluster has 16 entries, EFI uses one
 		if err := w.Add(fmt.Sprintf("N%d", n), nil); err != nil {
 			panic(err)
 		}
 	}
 }
 
-// The tree of the Writer has a file of a root folder that has grown.
+// The tree of a Writer contains files that were added to a growing root folder.
 func TestTreeOfAGrownRoot(t *testing.T) {
-	w, _ := openWriter(t, made(t, 40, nil, "-F", "32", "-s", "1"))
+	w, _ := openWriter(t, makeImage(t, 40, nil, "-F", "32", "-s", "1"))
 	for n := range 40 {
 		if _, err := w.Tree().ReadDir(""); err != nil {
 			t.Fatal(err)
@@ -234,14 +234,14 @@ func TestTreeOfAGrownRoot(t *testing.T) {
 
 // Pending writes are charged, and a file beyond the budget is not added.
 func TestPendingWritesAreCharged(t *testing.T) {
-	img := made(t, 200, nil, "-F", "32")
+	img := makeImage(t, 200, nil, "-F", "32")
 	w, _ := openWriter(t, img)
 	before := w.fs.r.Budget().Used().Memory
 	if err := w.Add("A", make([]byte, 8<<20)); err != nil {
 		t.Fatal(err)
 	}
 	if u := w.fs.r.Budget().Used(); u.Memory < before+8<<20 {
-		t.Errorf("%+v", u)
+		t.Errorf("pending writes of 8 MiB are not charged: %+v", u)
 	}
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
@@ -255,17 +255,17 @@ func TestPendingWritesAreCharged(t *testing.T) {
 	}
 }
 
-// A table that contradicts itself is not added to: what it calls free may be a file's.
-func TestAddRefusesChainsThatMeet(t *testing.T) {
-	for name, to := range map[string]uint16{"at one that is free": 3000, "at another's": 4} {
-		img := made(t, 20, make([]byte, 5000), "-F", "16", "-s", "1")
+// OpenWriter refuses a table with contradictory chains: a cluster that it marks as free may belong to a file.
+func TestOpenWriterRefusesContradictoryChains(t *testing.T) {
+	for name, to := range map[string]uint16{"at a free cluster": 3000, "at the cluster of another file": 4} {
+		img := makeImage(t, 20, make([]byte, 5000), "-F", "16", "-s", "1")
 		_, f := openWriter(t, img)
 		b := make([]byte, 512)
 		if _, err := f.ReadAt(b, 0); err != nil {
 			t.Fatal(err)
 		}
 		first := int64(le16(b, 14)) * 512
-		for i := range int64(2) { // of both tables, cluster 2 and 3
+		for i := range int64(2) { // clusters 2 and 3 of both tables
 			entry := []byte{byte(to), byte(to >> 8), byte(to), byte(to >> 8)}
 			if _, err := f.WriteAt(entry, first+i*int64(le16(b, 22))*512+4); err != nil {
 				t.Fatal(err)
@@ -289,9 +289,10 @@ func (d disk) WriteAt(p []byte, off int64) (int, error) {
 	return copy(d[off:], p), nil
 }
 
-// FuzzAdd patches a real file system and adds to it: it ends, and what was added is there.
+// FuzzAdd patches a real file system and adds a file. It checks that Add terminates and that the file has the right
+// size.
 func FuzzAdd(f *testing.F) {
-	img, err := os.ReadFile(made(f, 2, make([]byte, 9000), "-F", "12"))
+	img, err := os.ReadFile(makeImage(f, 2, make([]byte, 9000), "-F", "12"))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/hive/hivetest"
 )
 
-func open(t testing.TB, data []byte) *Hive {
+func openHive(t testing.TB, data []byte) *Hive {
 	t.Helper()
 	h, err := Open(budgettest.New(t), bytes.NewReader(data))
 	if err != nil {
@@ -27,8 +27,8 @@ func open(t testing.TB, data []byte) *Hive {
 	return h
 }
 
-// value returns the value at a path: key, two backslashes, name.
-func value(t testing.TB, h *Hive, path, name string) Value {
+// readValue returns a value of the key at a path.
+func readValue(t testing.TB, h *Hive, path, name string) Value {
 	t.Helper()
 	k, err := h.Key(path)
 	if err != nil {
@@ -41,9 +41,9 @@ func value(t testing.TB, h *Hive, path, name string) Value {
 	return v
 }
 
-func TestReadsWhatHivexWrote(t *testing.T) {
+func TestReadsHiveOfHivex(t *testing.T) {
 	long := strings.Repeat("long ", 1500)
-	h := open(t, hivetest.New(t, `[\Select]
+	h := openHive(t, hivetest.New(t, `[\Select]
 "Current"=dword:00000002
 "Big"=hex(b):88,77,66,55,44,33,22,11
 
@@ -57,36 +57,36 @@ func TestReadsWhatHivexWrote(t *testing.T) {
 @="the default"
 `))
 	if h.Dirty() {
-		t.Error("the hive is said to be dirty")
+		t.Error("Dirty is true, want false")
 	}
-	if n, ok := value(t, h, `select`, "CURRENT").Number(); !ok || n != 2 {
+	if n, ok := readValue(t, h, `select`, "CURRENT").Number(); !ok || n != 2 {
 		t.Errorf("current control set %d, %v", n, ok)
 	}
-	if n, ok := value(t, h, `Select`, "Big").Number(); !ok || n != 0x1122334455667788 {
+	if n, ok := readValue(t, h, `Select`, "Big").Number(); !ok || n != 0x1122334455667788 {
 		t.Errorf("long number %x, %v", n, ok)
 	}
 	const service = `\ControlSet002\services\VIOSTOR`
 	for name, want := range map[string]string{
 		"ImagePath": `System32\drivers\viostor.sys`, "Group": "SCSI miniport", "Long": long, "": "the default", "Servers": "10.0.0.1", "Start": "",
 	} {
-		if got := value(t, h, service, name).Text(); got != want {
+		if got := readValue(t, h, service, name).Text(); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	if got := value(t, h, service, "Servers").Texts(); !slices.Equal(got, []string{"10.0.0.1", "10.0.0.2"}) {
+	if got := readValue(t, h, service, "Servers").Texts(); !slices.Equal(got, []string{"10.0.0.1", "10.0.0.2"}) {
 		t.Errorf("texts %q", got)
 	}
-	if v := value(t, h, service, "Short"); v.Type != Binary || !bytes.Equal(v.Data, []byte{1, 2}) {
+	if v := readValue(t, h, service, "Short"); v.Type != Binary || !bytes.Equal(v.Data, []byte{1, 2}) {
 		t.Errorf("bytes %+v", v)
 	}
 	for _, path := range []string{`Nothing`, `Select\Current`, `ControlSet002\Services\vio`} {
 		if _, err := h.Key(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("%s: got %v, want %v", path, err, fs.ErrNotExist)
 		}
 	}
 	k, _ := h.Key("Select")
 	if _, err := k.Value("Failed"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a value that is not there: %v", err)
+		t.Errorf("missing value: got %v, want %v", err, fs.ErrNotExist)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestManyKeys(t *testing.T) {
 	for i := range 1200 {
 		fmt.Fprintf(&text, "[\\Services\\driver-%04d]\n\"Start\"=dword:%08x\n\n", i*7%1200, i*7%1200)
 	}
-	h := open(t, hivetest.New(t, text.String()))
+	h := openHive(t, hivetest.New(t, text.String()))
 	k, err := h.Key("Services")
 	if err != nil {
 		t.Fatal(err)
@@ -110,22 +110,22 @@ func TestManyKeys(t *testing.T) {
 	}
 	for i, sub := range all {
 		if want := fmt.Sprintf("driver-%04d", i); sub.Name != want {
-			t.Errorf("key %d is %s", i, sub.Name)
+			t.Errorf("key %d is %s, want %s", i, sub.Name, want)
 		}
-		if n, _ := value(t, h, `services\DRIVER-`+sub.Name[7:], "start").Number(); n != uint64(i) {
-			t.Errorf("%s: %d", sub.Name, n)
+		if n, _ := readValue(t, h, `services\DRIVER-`+sub.Name[7:], "start").Number(); n != uint64(i) {
+			t.Errorf("%s: Start is %d, want %d", sub.Name, n, i)
 		}
 	}
 }
 
-// A writer appends cells to an empty hive: those kinds that hivex reads but never writes.
+// writer appends cells to an empty hive, of the kinds that hivex reads but does not write.
 type writer struct {
 	data []byte
 	next int
 }
 
-// cell writes one cell and returns its offset.
-func (w *writer) cell(content []byte) uint32 {
+// addCell writes a cell and returns its offset.
+func (w *writer) addCell(content []byte) uint32 {
 	size := (len(content) + 4 + 7) &^ 7
 	at := w.next
 	w.next += size
@@ -134,8 +134,8 @@ func (w *writer) cell(content []byte) uint32 {
 	return uint32(at)
 }
 
-// words is a list: a mark, a count, and words of 32 bits.
-func words(mark string, count int, all ...uint32) []byte {
+// newList returns a list: a mark, a count, and 32-bit words.
+func newList(mark string, count int, all ...uint32) []byte {
 	b := append([]byte(mark), byte(count), byte(count>>8))
 	for _, n := range all {
 		b = binary.LittleEndian.AppendUint32(b, n)
@@ -143,45 +143,45 @@ func words(mark string, count int, all ...uint32) []byte {
 	return b
 }
 
-// key is a key without values.
-func key(name string) []byte {
+// newKey returns a key without values.
+func newKey(name string) []byte {
 	b := make([]byte, 76+len(name))
 	copy(b, "nk\x20")
 	for _, at := range []int{28, 32, 40, 44, 48} {
 		binary.LittleEndian.PutUint32(b[at:], noCell)
 	}
-	binary.LittleEndian.PutUint32(b[16:], 32) // below the root
+	binary.LittleEndian.PutUint32(b[16:], 32) // offset of the root
 	binary.LittleEndian.PutUint16(b[72:], uint16(len(name)))
 	copy(b[76:], name)
 	return b
 }
 
-// wide is a hive with a list of lists of each kind below its root, and with a value of
-// many pieces, which is returned.
-func wide() (data, big []byte) {
+// newWideHive returns a hive whose root has a list of lists of each kind, and a value of many pieces. It also returns
+// the value.
+func newWideHive() (data, big []byte) {
 	const bin = 256 << 10
 	w := &writer{data: append(hivetest.Empty()[:4096], make([]byte, bin)...), next: hivetest.End}
 	copy(w.data[4096:], hivetest.Empty()[4096:4096+hivetest.End])
 	put := binary.LittleEndian.PutUint32
 	put(w.data[40:], bin)
 	put(w.data[4096+8:], bin)
-	a, b, c := w.cell(key("alpha")), w.cell(key("beta")), w.cell(key("gamma"))
+	a, b, c := w.addCell(newKey("alpha")), w.addCell(newKey("beta")), w.addCell(newKey("gamma"))
 	hashOf := func(s string) uint32 { n, _ := hashName(s); return n }
-	lists := w.cell(words("ri", 3, w.cell(words("li", 1, a)), w.cell(words("lf", 1, b, binary.LittleEndian.Uint32([]byte("beta")))),
-		w.cell(words("lh", 1, c, hashOf("gamma")))))
+	lists := w.addCell(newList("ri", 3, w.addCell(newList("li", 1, a)), w.addCell(newList("lf", 1, b, binary.LittleEndian.Uint32([]byte("beta")))),
+		w.addCell(newList("lh", 1, c, hashOf("gamma")))))
 	big = make([]byte, 100000)
 	rand.NewChaCha8([32]byte{1}).Read(big)
 	var pieces []uint32
 	for piece := range slices.Chunk(big, blockData) {
-		pieces = append(pieces, w.cell(append(bytes.Clone(piece), 0, 0, 0, 0)))
+		pieces = append(pieces, w.addCell(append(bytes.Clone(piece), 0, 0, 0, 0)))
 	}
-	db := words("db", len(pieces), w.cell(words("", 0, pieces...)[2:]))
+	db := newList("db", len(pieces), w.addCell(newList("", 0, pieces...)[2:]))
 	vk := append([]byte("vk\x03\x00"), make([]byte, 16)...)
 	put(vk[4:], uint32(len(big)))
-	put(vk[8:], w.cell(db))
+	put(vk[8:], w.addCell(db))
 	put(vk[12:], uint32(Binary))
 	vk[16] = latin1Value
-	values := w.cell(binary.LittleEndian.AppendUint32(nil, w.cell(append(vk, "big"...))))
+	values := w.addCell(binary.LittleEndian.AppendUint32(nil, w.addCell(append(vk, "big"...))))
 	root := w.data[4096+36:]
 	put(root[20:], 3)
 	put(root[28:], lists)
@@ -192,18 +192,18 @@ func wide() (data, big []byte) {
 	return w.data, big
 }
 
-// hivexml is the judge of what the test wrote: it must see the same.
+// The hive that the test writes is also checked with hivexml and hivexget.
 func TestListsAndValuesOfEveryKind(t *testing.T) {
-	data, big := wide()
+	data, big := newWideHive()
 	path := filepath.Join(t.TempDir(), "hive")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	judge, err := exec.Command("hivexml", path).Output()
+	listing, err := exec.Command("hivexml", path).Output()
 	if err != nil {
 		t.Fatalf("hivexml: %v", err)
 	}
-	h := open(t, data)
+	h := openHive(t, data)
 	root, err := h.Key("")
 	if err != nil {
 		t.Fatal(err)
@@ -213,18 +213,18 @@ func TestListsAndValuesOfEveryKind(t *testing.T) {
 		t.Fatalf("%d keys, %v", len(all), err)
 	}
 	for i, want := range []string{"alpha", "beta", "gamma"} {
-		if all[i].Name != want || !strings.Contains(string(judge), `name="`+want+`"`) {
-			t.Errorf("key %d is %q; hivexml: %s", i, all[i].Name, judge)
+		if all[i].Name != want || !strings.Contains(string(listing), `name="`+want+`"`) {
+			t.Errorf("key %d is %q, want %q; hivexml: %s", i, all[i].Name, want, listing)
 		}
 		if _, err := h.Key(strings.ToUpper(want)); err != nil {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
-	if v := value(t, h, "", "BIG"); !bytes.Equal(v.Data, big) {
-		t.Errorf("%d bytes of %d", len(v.Data), len(big))
+	if v := readValue(t, h, "", "BIG"); !bytes.Equal(v.Data, big) {
+		t.Errorf("value of %d bytes differs, want %d bytes", len(v.Data), len(big))
 	}
 	got, err := exec.Command("hivexget", path, `\`, "big").Output()
 	if err != nil || !bytes.Equal(got, big) {
-		t.Errorf("hivexget reads %d bytes, %d are meant: %v", len(got), len(big), err)
+		t.Errorf("hivexget reads %d bytes, want %d: %v", len(got), len(big), err)
 	}
 }

@@ -20,8 +20,8 @@ func hasModules(c Content, modules ...string) bool {
 	return !slices.ContainsFunc(modules, func(m string) bool { return !c.Modules[m] })
 }
 
-// run starts a tool that scripts/setup.sh installs, and returns what it prints.
-func run(t testing.TB, dir string, stdin []byte, name string, args ...string) []byte {
+// runTool runs a tool that scripts/setup.sh installs, and returns its output.
+func runTool(t testing.TB, dir string, stdin []byte, name string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(stdin)
@@ -34,8 +34,8 @@ func run(t testing.TB, dir string, stdin []byte, name string, args ...string) []
 	return out
 }
 
-// cpio packs files of some size, of which the first are these.
-func cpio(t testing.TB, names ...string) []byte {
+// newCPIO returns a cpio archive with files of increasing size.
+func newCPIO(t testing.TB, names ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -44,7 +44,7 @@ func cpio(t testing.TB, names ...string) []byte {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		data := make([]byte, 50_000+i*40_000) // half of it can be compressed
+		data := make([]byte, 50_000+i*40_000) // half of the content is compressible
 		for j := 0; j < len(data)/2; j++ {
 			data[j] = byte(random.Uint32())
 		}
@@ -52,19 +52,19 @@ func cpio(t testing.TB, names ...string) []byte {
 			t.Fatal(err)
 		}
 	}
-	list := run(t, dir, nil, "find", ".", "-mindepth", "1")
-	return run(t, dir, list, "cpio", "-o", "-H", "newc", "--quiet")
+	list := runTool(t, dir, nil, "find", ".", "-mindepth", "1")
+	return runTool(t, dir, list, "cpio", "-o", "-H", "newc", "--quiet")
 }
 
-// limited returns a budget as Detect has it, and fails the test if memory is not given back.
-func limited(t testing.TB) *budget.Budget {
+// newBudget returns a budget with the limits of Detect.
+func newBudget(t testing.TB) *budget.Budget {
 	t.Helper()
 	return budgettest.New(t)
 }
 
-func read(t testing.TB, r io.Reader) (Content, error) {
+func readArchive(t testing.TB, r io.Reader) (Content, error) {
 	t.Helper()
-	b := limited(t)
+	b := newBudget(t)
 	c, err := Read(b, r)
 	if u := b.Used(); u.Memory != 0 || u.Peak > budget.Examination().Memory {
 		t.Errorf("memory: %+v", u)
@@ -74,37 +74,37 @@ func read(t testing.TB, r io.Reader) (Content, error) {
 
 const modules = "usr/lib/modules/6.1.0/kernel/drivers/"
 
-// wholeArchive and packedArchives are made by the first test that needs them.
+// wholeArchive and packedArchives are created by the first test that uses them.
 var (
-	wholeArchive   []byte            // archive of whole
-	packedArchives map[string][]byte // archive of whole by its compressor
+	wholeArchive   []byte            // result of fullArchive
+	packedArchives map[string][]byte // result of compressedArchives
 )
 
-// whole returns an archive with all that is read, of more than the 1 MiB that xz refers back to.
-func whole(t testing.TB) []byte {
+// fullArchive returns an archive with all files that Read interprets. It is larger than the xz dictionary of 1 MiB.
+func fullArchive(t testing.TB) []byte {
 	if wholeArchive == nil {
-		wholeArchive = makeWhole(t)
+		wholeArchive = newFullArchive(t)
 	}
 	return bytes.Clone(wholeArchive)
 }
 
-// packed returns whole, packed by each compressor.
-func packed(t testing.TB) map[string][]byte {
+// compressedArchives returns fullArchive compressed by each compressor.
+func compressedArchives(t testing.TB) map[string][]byte {
 	if packedArchives == nil {
 		packedArchives = map[string][]byte{}
 		for name, command := range compressors() {
-			packedArchives[name] = run(t, "", whole(t), command[0], command[1:]...)
+			packedArchives[name] = runTool(t, "", fullArchive(t), command[0], command[1:]...)
 		}
 	}
 	return packedArchives
 }
 
-func makeWhole(t testing.TB) []byte {
-	return cpio(t, "init", "scripts/functions", "conf/initramfs.conf", modules+"block/virtio_blk.ko",
+func newFullArchive(t testing.TB) []byte {
+	return newCPIO(t, "init", "scripts/functions", "conf/initramfs.conf", modules+"block/virtio_blk.ko",
 		modules+"scsi/virtio_scsi.ko.xz", modules+"virtio/virtio_pci.ko.zst", modules+"scsi/vmw-pvscsi.ko.gz", "usr/bin/resume")
 }
 
-// compressors are those that initramfs-tools, dracut and mkinitcpio call, as they do.
+// compressors returns the compressors of initramfs-tools, dracut and mkinitcpio, with their arguments.
 func compressors() map[string][]string {
 	return map[string][]string{
 		"none": {"cat"},
@@ -116,17 +116,17 @@ func compressors() map[string][]string {
 	}
 }
 
-func TestReadsWhatTheMakersWrite(t *testing.T) {
+func TestReadsArchivesOfEveryCompressor(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	microcode := cpio(t, "kernel/x86/microcode/GenuineIntel.bin")
-	added := run(t, "", cpio(t, modules+"net/virtio_net.ko"), "gzip", "-n")
-	for name, packed := range packed(t) {
+	microcode := newCPIO(t, "kernel/x86/microcode/GenuineIntel.bin")
+	added := runTool(t, "", newCPIO(t, modules+"net/virtio_net.ko"), "gzip", "-n")
+	for name, packed := range compressedArchives(t) {
 		t.Run(name, func(t *testing.T) {
-			// Four zeros at least: LZ4 has no end but a block of no bytes, and a gzip could begin with a length.
+			// At least four zeros: LZ4 data ends with a block of 0 bytes, and the start of gzip data could be a block length.
 			image := slices.Concat(microcode, make([]byte, 512-len(microcode)%512), packed, make([]byte, 4+-len(packed)&3), added)
-			c, err := read(t, bytes.NewReader(image))
+			c, err := readArchive(t, bytes.NewReader(image))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,39 +137,39 @@ func TestReadsWhatTheMakersWrite(t *testing.T) {
 				t.Errorf("modules %v", c.Modules)
 			}
 			if c.Maker != "initramfs-tools" || !c.Resume {
-				t.Errorf("%+v", c)
+				t.Errorf("maker %q, resume %v", c.Maker, c.Resume)
 			}
-			c, err = read(t, bytes.NewReader(packed))
+			c, err = readArchive(t, bytes.NewReader(packed))
 			if err != nil || c.Last() != name || hasModules(c, "virtio_net") {
-				t.Errorf("alone: %+v, %v", c, err)
+				t.Errorf("a single archive: %+v, %v", c, err)
 			}
 		})
 	}
 }
 
-func TestMakers(t *testing.T) {
+func TestInitramfsMakersAreDetected(t *testing.T) {
 	for name, want := range map[string]string{
 		"usr/lib/dracut/hooks/x": "dracut", "scripts/functions": "initramfs-tools", "init_functions": "mkinitcpio", "linuxrc": "",
 	} {
-		c, err := read(t, bytes.NewReader(cpio(t, name)))
+		c, err := readArchive(t, bytes.NewReader(newCPIO(t, name)))
 		if err != nil || c.Maker != want {
-			t.Errorf("%s: %q, %v", name, c.Maker, err)
+			t.Errorf("%s: maker %q, want %q, error %v", name, c.Maker, want, err)
 		}
 	}
 }
 
-// Several blocks of xz, several frames of zstd, and all that it can check.
-func TestOtherWaysOfTheCompressors(t *testing.T) {
+// These options produce several xz blocks, several zstd frames, and different checksums.
+func TestCompressorOptions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	plain := whole(t)
+	plain := fullArchive(t)
 	for _, command := range [][]string{
 		{"xz", "--check=none"}, {"xz", "--check=sha256", "--block-size=65536"}, {"xz", "-T2", "--block-size=100000"},
 		{"zstd", "-q", "--no-check"}, {"zstd", "-q", "-1", "--single-thread"}, {"zstd", "-q", "--ultra", "-22", "--long=27"},
 	} {
-		packed := run(t, "", plain, command[0], command[1:]...)
-		if c, err := read(t, bytes.NewReader(append(packed, plain...))); err != nil || len(c.Compression) != 2 || len(c.Modules) != 4 {
+		packed := runTool(t, "", plain, command[0], command[1:]...)
+		if c, err := readArchive(t, bytes.NewReader(append(packed, plain...))); err != nil || len(c.Compression) != 2 || len(c.Modules) != 4 {
 			t.Errorf("%q: %+v, %v", command, c, err)
 		}
 	}
@@ -179,30 +179,30 @@ func TestReadRefuses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	plain := whole(t)
-	bomb := run(t, "", make([]byte, 8<<20), "zstd", "-q")
+	plain := fullArchive(t)
+	bomb := runTool(t, "", make([]byte, 8<<20), "zstd", "-q")
 	for name, test := range map[string]struct {
 		image []byte
 		want  string
 	}{
 		"rubbish": {[]byte("something else"), "begins with"},
 		"short":   {plain[:5], "5 bytes"},
-		"cut":     {plain[:len(plain)/2], "truncated"},
+		"half":    {plain[:len(plain)/2], "truncated"},
 		"lzo":     {[]byte("\x89LZO\x00\x0d\x0a\x1a\x0a"), "lzo are not supported"},
 		"bzip2":   {[]byte("BZh91AY&SY"), "bzip2 are not supported"},
 		"zeros":   {bomb, "zeros"},
-		"gzip":    {run(t, "", []byte("no archive"), "gzip", "-n"), "no cpio"},
+		"gzip":    {runTool(t, "", []byte("no archive"), "gzip", "-n"), "no cpio"},
 		"number":  {append(append([]byte{}, plain[:54]...), []byte(strings.Repeat("z", 100))...), "for a number"},
-		"dict":    {run(t, "", []byte("x"), "xz", "--lzma2=dict=256MiB"), "dictionary"},
-		"filter":  {run(t, "", []byte("x"), "xz", "--x86", "--lzma2"), "filters"},
+		"dict":    {runTool(t, "", []byte("x"), "xz", "--lzma2=dict=256MiB"), "dictionary"},
+		"filter":  {runTool(t, "", []byte("x"), "xz", "--x86", "--lzma2"), "filters"},
 	} {
-		if _, err := read(t, bytes.NewReader(test.image)); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := readArchive(t, bytes.NewReader(test.image)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want an error about %q", name, err, test.want)
 		}
 	}
-	for name, packed := range packed(t) {
-		if _, err := read(t, bytes.NewReader(packed[:len(packed)*2/3])); err == nil {
-			t.Errorf("%s that is cut short was read", name)
+	for name, packed := range compressedArchives(t) {
+		if _, err := readArchive(t, bytes.NewReader(packed[:len(packed)*2/3])); err == nil {
+			t.Errorf("Read accepts truncated %s data", name)
 		}
 	}
 }
@@ -217,16 +217,16 @@ func TestModule(t *testing.T) {
 	}
 }
 
-// FuzzRead reads anything: no panic, and an end.
+// FuzzRead checks that Read terminates without a panic and within the limits.
 func FuzzRead(f *testing.F) {
 	small := []byte(fmt.Sprintf("070701%0104xa\x00\x00\x00", 0))
 	f.Add(small)
 	for _, command := range compressors() {
-		f.Add(run(f, "", small, command[0], command[1:]...))
+		f.Add(runTool(f, "", small, command[0], command[1:]...))
 	}
 	f.Add([]byte("\xfd7zXZ\x00\x00\x01\x69\x22\xde\x36\x02\x00\x21\x01\x16\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, image []byte) {
-		b := limited(t)
+		b := newBudget(t)
 		defer budgettest.Charged(t, b)()
 		_, _ = Read(b, bytes.NewReader(image))
 		if u := b.Used(); u.Memory != 0 || u.Peak > budget.Examination().Memory || u.Unpacked > freeBytes+maxRatio*int64(len(image))+1<<20 || u.Steps > 1<<20 {

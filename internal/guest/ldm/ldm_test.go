@@ -14,8 +14,8 @@ import (
 	"github.com/decamp/decamp/internal/guest/ldm/ldmtest"
 )
 
-// volumes of a group: one of each layout.
-func volumes() []ldmtest.Volume {
+// testVolumes returns the volumes of a group: one of each layout.
+func testVolumes() []ldmtest.Volume {
 	part := func(disk int, start, size int64) ldmtest.Part {
 		return ldmtest.Part{Disk: disk, Start: start, Size: size}
 	}
@@ -31,22 +31,22 @@ func volumes() []ldmtest.Volume {
 	}
 }
 
-// place is where things are on disks here.
-func place(number int) ldmtest.Disk {
+// diskLayout returns the layout of a disk.
+func diskLayout(number int) ldmtest.Disk {
 	return ldmtest.Disk{Number: number, Head: 6, Data: 63, Base: 14336}
 }
 
-// image is a disk of the group, 8 MiB, with the partition table of a dynamic one.
-func image(number int) []byte {
+// newImage returns a disk of the group, 8 MiB, with the partition table of a dynamic disk.
+func newImage(number int) []byte {
 	b := make([]byte, 8<<20)
 	line := b[446:]
 	line[4], line[8], line[12], line[13] = 0x42, 63, 0, 0x37
 	b[510], b[511] = 0x55, 0xaa
-	ldmtest.Write(b, place(number), volumes())
+	ldmtest.Write(b, diskLayout(number), testVolumes())
 	return b
 }
 
-func read(t testing.TB, b []byte) []Volume {
+func readVolumes(t testing.TB, b []byte) []Volume {
 	t.Helper()
 	h, ok := Find(budgettest.Reader(t, bytes.NewReader(b)), 6*sectorSize, sectorSize)
 	if !ok || h.Group != ldmtest.Group {
@@ -81,14 +81,14 @@ func TestVolumes(t *testing.T) {
 		},
 		nil,
 	} {
-		if got := read(t, image(number)); !slices.Equal(got, want) {
+		if got := readVolumes(t, newImage(number)); !slices.Equal(got, want) {
 			t.Errorf("disk %d:\n%+v, want\n%+v", number, got, want)
 		}
 	}
 }
 
-// ldmtool is the judge of what the test wrote: it must see the same volumes.
-func TestLdmtoolSeesTheSame(t *testing.T) {
+// ldmtool finds the same volumes on the disks.
+func TestVolumesMatchLdmtool(t *testing.T) {
 	tool, err := exec.LookPath("ldmtool")
 	if err != nil {
 		t.Skip("no ldmtool: run scripts/setup.sh test")
@@ -96,7 +96,7 @@ func TestLdmtoolSeesTheSame(t *testing.T) {
 	var commands strings.Builder
 	for number := range 3 {
 		path := filepath.Join(t.TempDir(), "disk.raw")
-		if err := os.WriteFile(path, image(number), 0o600); err != nil {
+		if err := os.WriteFile(path, newImage(number), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		commands.WriteString("scan " + path + "\n")
@@ -114,20 +114,20 @@ func TestLdmtoolSeesTheSame(t *testing.T) {
 	flat := strings.Join(strings.Fields(string(out)), "")
 	for name, layout := range layouts {
 		if !strings.Contains(flat, `{"name":"`+name+`","guid":"00000000-0000-0000-0000-000000000000","type":"`+layout+`"`) {
-			t.Errorf("ldmtool does not see %s as %s:\n%s", name, layout, out)
+			t.Errorf("ldmtool does not report %s as %s:\n%s", name, layout, out)
 		}
 	}
 }
 
 func TestDamage(t *testing.T) {
-	sound := image(0)
-	base := int(place(0).Base) * sectorSize
+	sound := newImage(0)
+	base := int(diskLayout(0).Base) * sectorSize
 	for name, damage := range map[string]func(b []byte){
 		"no database":  func(b []byte) { b[base+17*sectorSize] = 'x' },
 		"outside":      func(b []byte) { b[6*sectorSize+0x12d] = 1 },
 		"blocks":       func(b []byte) { b[base+17*sectorSize+11] = 7 },
 		"beyond":       func(b []byte) { b[base+17*sectorSize+12] = 0xff },
-		"long numbers": func(b []byte) { b[base+18*sectorSize+9*blockOf+16+8] = 200 },
+		"long numbers": func(b []byte) { b[base+18*sectorSize+9*recordBlockSize+16+8] = 200 },
 	} {
 		b := bytes.Clone(sound)
 		damage(b)
@@ -136,25 +136,25 @@ func TestDamage(t *testing.T) {
 			t.Fatalf("%s: no header", name)
 		}
 		if all, err := h.Volumes(budgettest.Reader(t, bytes.NewReader(b)), int64(len(b))); err == nil {
-			t.Errorf("%s: %+v", name, all)
+			t.Errorf("%s: got volumes %+v, want an error", name, all)
 		}
 	}
 	sound[6*sectorSize]++
 	if h, ok := Find(budgettest.Reader(t, bytes.NewReader(sound)), 6*sectorSize, sectorSize); ok {
-		t.Errorf("a header that is none: %+v", h)
+		t.Errorf("Find accepts a damaged header: %+v", h)
 	}
 	if _, ok := Find(budgettest.Reader(t, bytes.NewReader(sound)), int64(len(sound)), sectorSize); ok {
-		t.Error("a header beyond the end")
+		t.Error("Find accepts a header past the end")
 	}
 }
 
-const blockOf = 128
+const recordBlockSize = 128
 
 func TestFlippedBits(t *testing.T) {
-	sound := image(0)
-	base := int(place(0).Base) * sectorSize
+	sound := newImage(0)
+	base := int(diskLayout(0).Base) * sectorSize
 	r := rand.New(rand.NewPCG(1, 2))
-	want := read(t, sound)
+	want := readVolumes(t, sound)
 	changed := 0
 	const rounds = 1000
 	for range rounds {
@@ -171,14 +171,14 @@ func TestFlippedBits(t *testing.T) {
 		}
 	}
 	if changed < rounds/20 {
-		t.Errorf("%d of %d changes made a difference", changed, rounds)
+		t.Errorf("%d of %d flips changed the result, want at least %d", changed, rounds, rounds/20)
 	}
 }
 
 // FuzzDatabase patches a database and the header before it.
 func FuzzDatabase(f *testing.F) {
-	sound := image(0)
-	base := int(place(0).Base) * sectorSize
+	sound := newImage(0)
+	base := int(diskLayout(0).Base) * sectorSize
 	sound = slices.Concat(sound[6*sectorSize:7*sectorSize], sound[base:base+32*sectorSize])
 	f.Add(sectorSize+17*sectorSize+4, []byte{0xff, 0xff, 0xff, 0xff})
 	f.Add(0x11b, bytes.Repeat([]byte{0xff}, 16))
@@ -199,7 +199,7 @@ func FuzzDatabase(f *testing.F) {
 		}
 		for _, v := range h.joinVolumes(records) {
 			if v.Size < 0 || v.Whole.Len < 0 || v.Whole.Off < 0 {
-				t.Errorf("%+v", v)
+				t.Errorf("volume with a negative size or offset: %+v", v)
 			}
 		}
 	})

@@ -14,8 +14,8 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
-// archive packs empty files of those names as cpio does, compressed with gzip.
-func archive(t testing.TB, names ...string) string {
+// newArchive returns a gzip-compressed cpio archive with empty files.
+func newArchive(t testing.TB, names ...string) string {
 	t.Helper()
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -29,10 +29,10 @@ func archive(t testing.TB, names ...string) string {
 	return packed.String()
 }
 
-func module(name string) string { return "lib/modules/x/kernel/" + name + ".ko.xz" }
+func modulePath(name string) string { return "lib/modules/x/kernel/" + name + ".ko.xz" }
 
-// A list of any length adds nothing to the set but the reported drivers.
-func TestModuleListsAreBounded(t *testing.T) {
+// Only reported drivers of a module list are stored, so that a long list uses little memory.
+func TestModuleListsUseLittleMemory(t *testing.T) {
 	var list strings.Builder
 	for i := range 100_000 {
 		fmt.Fprintf(&list, "kernel/m%d.ko:\n", i)
@@ -51,8 +51,8 @@ func TestKernels(t *testing.T) {
 		"boot/vmlinuz-5.9.0-1-amd64":                "k",
 		"boot/vmlinuz-5.10.0-9-amd64":               "k",
 		"boot/vmlinuz-0-rescue-1234":                "k",
-		"boot/initrd.img-5.10.0-9-amd64":            archive(t, "conf/initramfs.conf", module("virtio_blk"), module("virtio_pci"), module("vmw_pvscsi"), module("sd_mod")),
-		"boot/initramfs-5.9.0-1-amd64":              archive(t, "usr/lib/dracut/x", module("vmw_pvscsi"), module("sd_mod")),
+		"boot/initrd.img-5.10.0-9-amd64":            newArchive(t, "conf/initramfs.conf", modulePath("virtio_blk"), modulePath("virtio_pci"), modulePath("vmw_pvscsi"), modulePath("sd_mod")),
+		"boot/initramfs-5.9.0-1-amd64":              newArchive(t, "usr/lib/dracut/x", modulePath("vmw_pvscsi"), modulePath("sd_mod")),
 		"lib/modules/6.12.1.fc/vmlinuz":             "k",
 		"lib/modules/6.12.1.fc/initrd":              "rubbish here",
 		"lib/modules/5.9.0-1-amd64/modules.builtin": "kernel/drivers/virtio/virtio_pci.ko\n",
@@ -96,9 +96,9 @@ func TestKernels(t *testing.T) {
 }
 
 func TestKernelWithoutVersion(t *testing.T) {
-	g := Read(budgettest.New(t), treetest.Memory(map[string]string{"boot/vmlinuz": "k", "boot/initrd.img": archive(t, "virtio_pci.ko", "virtio_scsi.ko", "sd_mod.ko")}))
+	g := Read(budgettest.New(t), treetest.Memory(map[string]string{"boot/vmlinuz": "k", "boot/initrd.img": newArchive(t, "virtio_pci.ko", "virtio_scsi.ko", "sd_mod.ko")}))
 	if len(g.Kernels) != 1 || !g.Kernels[0].Boots(VirtioSCSI) || g.Kernels[0].Boots(VirtioBlk) {
-		t.Errorf("%+v", g.Kernels)
+		t.Errorf("kernels %+v", g.Kernels)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestDiskNames(t *testing.T) {
 		t.Errorf("names\n%+v\nwant\n%+v", g.DiskNames, want)
 	}
 	if g.NamesStay() || g.Resume != "/dev/sda5" || !slices.Equal(g.Encrypted, []string{"data"}) || !slices.Equal(g.Loaders, []string{"grub", "bls"}) || !g.oldNames() {
-		t.Errorf("%+v", g)
+		t.Errorf("guest %+v", g)
 	}
 	if m := Mounts(budgettest.New(t), treetest.Memory(map[string]string{"etc/fstab": "UUID=1 / ext4 x\nnone none swap\nLABEL=b /boot/ vfat\n"})); !slices.Equal(m, []Mount{{"UUID=1", "/", "ext4"}, {"LABEL=b", "/boot", "vfat"}}) {
 		t.Errorf("mounts %+v", m)
@@ -241,14 +241,14 @@ func TestNICs(t *testing.T) {
 func TestAgents(t *testing.T) {
 	g := Read(budgettest.New(t), treetest.Memory(map[string]string{"usr/bin/vmtoolsd": "x", "usr/sbin/qemu-ga": "x", "etc/selinux/config": "# SELINUX=no\nSELINUX=enforcing\nSELINUXTYPE=targeted\n"}))
 	if !g.VMwareTools || !g.GuestAgent || g.SELinux != "enforcing" {
-		t.Errorf("%+v", g)
+		t.Errorf("guest %+v, want VMware Tools, the guest agent and SELinux", g)
 	}
 	if g = Read(budgettest.New(t), treetest.Memory(nil)); g.VMwareTools || g.GuestAgent || g.SELinux != "" || len(g.Kernels) != 0 {
-		t.Errorf("of nothing: %+v", g)
+		t.Errorf("empty tree: %+v", g)
 	}
 }
 
-// FuzzRead gives foreign text to all that reads configuration.
+// FuzzRead parses fuzzed text as every configuration file.
 func FuzzRead(f *testing.F) {
 	f.Add("iface a inet static\naddress 1\nnetmask 255.0.0.0\n")
 	f.Add("network:\n  ethernets:\n    a: {addresses: [1]}\n")

@@ -13,8 +13,8 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
-// images are what testdata/make.sh made.
-func images(t testing.TB) [2][]byte {
+// testImages returns the two PVs of testdata/make.sh.
+func testImages(t testing.TB) [2][]byte {
 	t.Helper()
 	var both [2][]byte
 	for n := range both {
@@ -23,7 +23,7 @@ func images(t testing.TB) [2][]byte {
 	return both
 }
 
-func assemble(t testing.TB, images ...[]byte) Group {
+func assembleGroup(t testing.TB, images ...[]byte) Group {
 	t.Helper()
 	var pvs []PV
 	for _, img := range images {
@@ -40,10 +40,10 @@ func assemble(t testing.TB, images ...[]byte) Group {
 	return groups[0]
 }
 
-func TestVolumesHoldWhatLvm2PutThere(t *testing.T) {
-	both := images(t)
+func TestVolumesMatchLVM2(t *testing.T) {
+	both := testImages(t)
 	for _, order := range [][][]byte{{both[0], both[1]}, {both[1], both[0]}} {
-		g := assemble(t, order...)
+		g := assembleGroup(t, order...)
 		if g.Name != "decamptest" || g.PVs != 2 || len(g.Missing) != 0 || len(g.Volumes) != 3 {
 			t.Fatalf("group %+v", g)
 		}
@@ -62,13 +62,14 @@ func TestVolumesHoldWhatLvm2PutThere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			holdsItsName(t, r, v)
+			checkNumberedBlocks(t, r, v)
 		}
 	}
 }
 
-// holdsItsName reads a volume in pieces that do not keep to its blocks.
-func holdsItsName(t *testing.T, r io.ReaderAt, v Volume) {
+// checkNumberedBlocks reads a volume in pieces that are not aligned to blocks. It requires the name and the number of
+// each block.
+func checkNumberedBlocks(t *testing.T, r io.ReaderAt, v Volume) {
 	t.Helper()
 	var want bytes.Buffer
 	for b := range v.Size / 4096 {
@@ -86,30 +87,30 @@ func holdsItsName(t *testing.T, r io.ReaderAt, v Volume) {
 			got = append(got, p...)
 		}
 		if !bytes.Equal(got, want.Bytes()) {
-			t.Errorf("%s reads otherwise than it was written, in pieces of %d", v.Name, piece)
+			t.Errorf("content of %s differs when read in pieces of %d", v.Name, piece)
 		}
 	}
 	if _, err := r.ReadAt(make([]byte, 2), v.Size-1); !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("beyond the end of %s: %v", v.Name, err)
+		t.Errorf("reading past the end of %s: got %v, want %v", v.Name, err, io.ErrUnexpectedEOF)
 	}
 }
 
 func TestMissingPhysicalVolume(t *testing.T) {
-	g := assemble(t, images(t)[0])
+	g := assembleGroup(t, testImages(t)[0])
 	if len(g.Missing) != 1 || g.Missing[0] != "pv1" {
 		t.Errorf("missing %q", g.Missing)
 	}
 	if _, err := g.Volumes[1].Open(); err != nil {
-		t.Errorf("between is on the PV that is there: %v", err)
+		t.Errorf("volume between, which is on the existing PV: %v", err)
 	}
 	if _, err := g.Volumes[0].Open(); err == nil || !strings.Contains(err.Error(), "pv1") {
-		t.Errorf("root: %v", err)
+		t.Errorf("volume root: got %v, want an error about pv1", err)
 	}
 }
 
-// A PV that missed the last changes does not win.
-func TestNewestDescriptionWins(t *testing.T) {
-	both := images(t)
+// The newest metadata of the PVs is used.
+func TestNewestMetadataIsUsed(t *testing.T) {
+	both := testImages(t)
 	var pvs []PV
 	for _, img := range both {
 		pv, err := ReadPV(budgettest.Reader(t, bytes.NewReader(img)))
@@ -123,21 +124,21 @@ func TestNewestDescriptionWins(t *testing.T) {
 	old.values["seqno"] = []string{"1"}
 	pvs[1].group = old
 	if g := Assemble(pvs)[0]; len(g.Volumes) != 3 {
-		t.Errorf("%d volumes", len(g.Volumes))
+		t.Errorf("got %d volumes, want 3", len(g.Volumes))
 	}
 }
 
 func TestDamage(t *testing.T) {
-	img := images(t)[0]
+	img := testImages(t)[0]
 	for name, at := range map[string]int{"label": 512 + 33, "area": 4096 + 20, "magic": 4096 + 8} {
 		bad := bytes.Clone(img)
 		bad[at] ^= 1
 		if _, err := ReadPV(budgettest.Reader(t, bytes.NewReader(bad))); err == nil {
-			t.Errorf("%s: read", name)
+			t.Errorf("ReadPV accepts a damaged %s", name)
 		}
 	}
 	if _, err := ReadPV(budgettest.Reader(t, bytes.NewReader(make([]byte, 4096)))); err == nil || !strings.Contains(err.Error(), "no LVM2 label") {
-		t.Errorf("zeros: %v", err)
+		t.Errorf("zeros: got %v, want an error about the label", err)
 	}
 }
 
@@ -157,13 +158,13 @@ vg { id = "a-b" seqno = 7 extent_size = 8 status = ["READ", "WRITE"]
  }
 }`
 
-func TestKindsThatAreNotUnderstood(t *testing.T) {
+func TestUnsupportedVolumeKinds(t *testing.T) {
 	all, err := parseText(budgettest.New(t), description)
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := all.sections["vg"].toGroup(nil)
-	kinds := map[string]string{"thin": "thin", "gap": "damaged", "huge": "damaged", "wrapped": "damaged"} // 2^64 bytes and 4096 are a stripe of the last one
+	kinds := map[string]string{"thin": "thin", "gap": "damaged", "huge": "damaged", "wrapped": "damaged"} // the stripe size of the last volume is 2^64+4096 bytes
 	if len(g.Volumes) != len(kinds) {
 		t.Fatalf("volumes %+v", g.Volumes)
 	}
@@ -180,19 +181,19 @@ func TestKindsThatAreNotUnderstood(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for _, s := range []string{"a {", "a = [1, 2", `a = "b`, "a b", "= 1", strings.Repeat("a {", 20)} {
 		if _, err := parseText(budgettest.New(t), s); err == nil {
-			t.Errorf("%q was read", s)
+			t.Errorf("parseText accepts %q", s)
 		}
 	}
 }
 
-// FuzzGroup reads descriptions that checksums keep the damage of a disk away from.
+// FuzzGroup parses fuzzed descriptions directly. Checksums prevent FuzzReadPV from reaching them.
 func FuzzGroup(f *testing.F) {
 	f.Add(description)
 	f.Add(`vg { id="x" extent_size=1 physical_volumes{a{id="PV" pe_start=0}} logical_volumes{l{status=["VISIBLE"]s{start_extent=0 extent_count=4 type="striped" stripe_size=1 stripes=["a",0,"a",9]}}}}`)
 	f.Fuzz(func(t *testing.T, s string) {
 		b := budgettest.New(t)
 		all, err := parseText(b, s)
-		if most := int64(len(s)); b.Used().Peak > sectionMemory*most || b.Used().Steps > 16+8*most { // no byte costs more
+		if most := int64(len(s)); b.Used().Peak > sectionMemory*most || b.Used().Steps > 16+8*most { // maximum cost per byte
 			t.Errorf("%d bytes cost %+v", most, b.Used())
 		}
 		if err != nil {
@@ -212,9 +213,9 @@ func FuzzGroup(f *testing.F) {
 	})
 }
 
-// FuzzReadPV damages a real one.
+// FuzzReadPV patches a real PV and reads it.
 func FuzzReadPV(f *testing.F) {
-	img := images(f)[0][:128<<10]
+	img := testImages(f)[0][:128<<10]
 	f.Add(512, []byte("LABELONE"))
 	f.Add(4096+40, []byte{0xff, 0xff})
 	f.Fuzz(func(t *testing.T, at int, patch []byte) {
@@ -231,7 +232,7 @@ func FuzzReadPV(f *testing.F) {
 	})
 }
 
-// image is a PV that can be written.
+// image is a writable PV.
 type image []byte
 
 func (m image) ReadAt(p []byte, off int64) (int, error) {
@@ -240,10 +241,10 @@ func (m image) ReadAt(p []byte, off int64) (int, error) {
 
 func (m image) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }
 
-// What is written to a volume reads back from it, in whatever pieces, and nothing else of the
-// group changes.
+// Data that is written to a volume reads back, in pieces of any size. The other volumes of the group do not
+// change.
 func TestVolumesAreWritten(t *testing.T) {
-	both := images(t)
+	both := testImages(t)
 	first, err := ReadPV(budgettest.ReadWriter(t, image(both[0])))
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +261,7 @@ func TestVolumesAreWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := bytes.Repeat([]byte("decamp "), int(v.Size/7)+1)[:v.Size]
-		const piece = 70001 // across blocks, stripes, extents and PVs
+		const piece = 70001 // crosses blocks, stripes, extents and PVs
 		for off := 0; off < len(want); off += piece {
 			if _, err := d.WriteAt(want[off:min(len(want), off+piece)], int64(off)); err != nil {
 				t.Fatal(err)
@@ -268,18 +269,18 @@ func TestVolumesAreWritten(t *testing.T) {
 		}
 		got := make([]byte, v.Size)
 		if _, err := d.ReadAt(got, 0); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s does not hold what was written: %v", v.Name, err)
+			t.Errorf("content of %s differs from the written data: %v", v.Name, err)
 		}
 		if _, err := d.WriteAt([]byte{1, 2}, d.Size()-1); err == nil {
-			t.Errorf("%s was written past its end", v.Name)
+			t.Errorf("writing past the end of %s succeeds", v.Name)
 		}
 		if v.Name == root.Name {
-			holdsItsName(t, open(t, striped), striped)
+			checkNumberedBlocks(t, openVolume(t, striped), striped)
 		}
 	}
 }
 
-func open(t *testing.T, v Volume) io.ReaderAt {
+func openVolume(t *testing.T, v Volume) io.ReaderAt {
 	t.Helper()
 	r, err := v.Open()
 	if err != nil {
@@ -288,8 +289,8 @@ func open(t *testing.T, v Volume) io.ReaderAt {
 	return r
 }
 
-// A volume whose old content somebody else counts on is read, and not written.
-func TestVolumesThatAreNotWritten(t *testing.T) {
+// A volume that has snapshots or is read-only can be read, but not written.
+func TestUnwritableVolumes(t *testing.T) {
 	group := func(status, more string) string {
 		return `vg { id = "x" seqno = 1 status = ["READ", "WRITE"] extent_size = 8 physical_volumes { pv0 { id = "y" pe_start = 8 } }
 logical_volumes { root { status = ["VISIBLE", ` + status + `] segment1 { start_extent = 0 extent_count = 1 type = "striped" stripes = ["pv0", 0] } } ` + more + `} }`
@@ -311,7 +312,7 @@ logical_volumes { root { status = ["VISIBLE", ` + status + `] segment1 { start_e
 		}
 		g := parsed.sections["vg"].toGroup(map[string]budget.Reader{"y": c.r})
 		if _, err := g.Volumes[0].Open(); err != nil {
-			t.Errorf("%s: not read: %v", name, err)
+			t.Errorf("%s: Open: %v", name, err)
 		}
 		_, err = g.Volumes[0].OpenForWriting()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

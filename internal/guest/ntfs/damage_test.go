@@ -18,13 +18,13 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// seed returns the volume of testdata, which README.md there describes.
-func seed(t testing.TB) []byte {
+// seedVolume returns the volume of testdata, which testdata/README.md describes.
+func seedVolume(t testing.TB) []byte {
 	t.Helper()
 	return treetest.Unpacked(t, "testdata/ntfs.img.gz")
 }
 
-// A counter counts what is read.
+// counter counts reads.
 type counter struct {
 	r     io.ReaderAt
 	reads int
@@ -35,9 +35,9 @@ func (c *counter) ReadAt(p []byte, off int64) (int, error) {
 	return c.r.ReadAt(p, off)
 }
 
-// survey reads all there is of a volume and returns how much went wrong. It fails the
-// test where more is read or returned than is promised.
-func survey(t testing.TB, image []byte) (failures int) {
+// readVolume reads a volume and returns the number of errors. It fails the test if a limit of reads or results is
+// exceeded.
+func readVolume(t testing.TB, image []byte) (failures int) {
 	t.Helper()
 	b := budgettest.New(t)
 	defer budgettest.Charged(t, b)()
@@ -68,51 +68,51 @@ func survey(t testing.TB, image []byte) (failures int) {
 		entries, err := all.ReadDir(folder)
 		note(err)
 		if len(entries) > maxNames {
-			t.Errorf("%d names", len(entries))
+			t.Errorf("%d names, want at most %d", len(entries), maxNames)
 		}
 	}
 	for _, file := range []string{"many/file 17", "packed/text", "sparse", "small", "large"} {
 		_, err := all.ReadFile(file, 1<<20)
 		note(err)
 	}
-	if c.reads > 8*MaxReads { // in parts, as runs may be of one cluster
-		t.Errorf("%d reads", c.reads)
+	if c.reads > 8*MaxReads { // reads are split at runs, which can be a single cluster
+		t.Errorf("%d reads, want at most %d", c.reads, 8*MaxReads)
 	}
 	return failures
 }
 
 func TestSeed(t *testing.T) {
-	image := seed(t)
-	if n := survey(t, image); n != 0 {
-		t.Errorf("%d errors on a sound volume", n)
+	image := seedVolume(t)
+	if n := readVolume(t, image); n != 0 {
+		t.Errorf("%d errors on an undamaged volume", n)
 	}
 	v, err := Open(budgettest.Reader(t, bytes.NewReader(image)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := files(t, v).ReadDir("/")
+	root, err := volumeTree(t, v).ReadDir("/")
 	if err != nil || len(root) != 16 || slices.ContainsFunc(root, func(e tree.Entry) bool { return e.Name == "." }) {
 		t.Errorf("%d names: %v, %v", len(root), root, err)
 	}
 	text := strings.Repeat("compressed text. ", 4000)
-	holds(t, v, map[string][]byte{"packed/text": []byte(text), "small": []byte("small"), "many/file 17": []byte("17\n")})
+	checkFiles(t, v, map[string][]byte{"packed/text": []byte(text), "small": []byte("small"), "many/file 17": []byte("17\n")})
 }
 
-// Bits are turned over where the volume keeps its records and folders. What is in use is noticed,
-// some cannot be (the letter of a name), and nothing panics or goes on for ever.
+// Bits are flipped in the records and folders of a volume. Some flips cannot be detected, for example in the letter
+// of a name. None causes a panic or an endless loop.
 func TestFlippedBits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	sound := seed(t)
+	sound := seedVolume(t)
 	r := rand.New(rand.NewPCG(1, 2))
-	var kept []int // where records and blocks begin
+	var kept []int // offsets of records and blocks
 	for at := 0; at < len(sound); at += 512 {
 		if mark := string(sound[at : at+4]); mark == "FILE" || mark == "INDX" {
 			kept = append(kept, at)
 		}
 	}
-	noticed := 0
+	detected := 0
 	rounds := 400
 	if lane.Slow {
 		rounds = 1500
@@ -123,23 +123,23 @@ func TestFlippedBits(t *testing.T) {
 			at := kept[r.IntN(len(kept))] + r.IntN(512)
 			image[at] ^= 1 << r.IntN(8)
 		}
-		if survey(t, image) > 0 {
-			noticed++
+		if readVolume(t, image) > 0 {
+			detected++
 		}
 	}
-	if noticed < rounds/10 {
-		t.Errorf("%d of %d damaged volumes were noticed", noticed, rounds)
+	if detected < rounds/10 {
+		t.Errorf("damage was detected in %d of %d volumes, want at least %d", detected, rounds, rounds/10)
 	}
 }
 
-// locate returns where a record is within the image.
-func locate(t *testing.T, image []byte, path string) int {
+// recordOffset returns the offset of the record of a file in the image.
+func recordOffset(t *testing.T, image []byte, path string) int {
 	t.Helper()
 	v, err := Open(budgettest.Reader(t, bytes.NewReader(image)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := files(t, v).Open(path)
+	n, err := volumeTree(t, v).Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func locate(t *testing.T, image []byte, path string) int {
 	return int(first.lcn*v.clusterSize + n.(*node).r.number*v.recordSize)
 }
 
-func TestDamageIsNamed(t *testing.T) {
+func TestDamageErrors(t *testing.T) {
 	tests := []struct {
 		name, path string
 		damage     func(image []byte, record int)
@@ -165,14 +165,14 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			image := seed(t)
-			tt.damage(image, locate(t, image, tt.path))
+			image := seedVolume(t)
+			tt.damage(image, recordOffset(t, image, tt.path))
 			v, err := Open(budgettest.Reader(t, bytes.NewReader(image)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := files(t, v).ReadFile(tt.path, 1<<20); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%v, want an error about %q", err, tt.want)
+			if _, err := volumeTree(t, v).ReadFile(tt.path, 1<<20); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want an error about %q", err, tt.want)
 			}
 		})
 	}
@@ -188,20 +188,20 @@ func TestOpenRefuses(t *testing.T) {
 		"records":    func(b []byte) { b[0x40] = 0x80 },
 	}
 	for name, damage := range tests {
-		image := seed(t)
+		image := seedVolume(t)
 		damage(image)
 		if _, err := Open(budgettest.Reader(t, bytes.NewReader(image))); err == nil {
-			t.Errorf("%s: opened", name)
+			t.Errorf("Open accepts a damaged boot sector: %s", name)
 		}
 	}
 	if _, err := Open(budgettest.Reader(t, bytes.NewReader(make([]byte, 100)))); err == nil {
-		t.Error("100 bytes were opened")
+		t.Error("Open accepts 100 bytes")
 	}
 }
 
-// The bits of the state that Windows looks at when it mounts.
+// Windows checks these states of the volume when it mounts it.
 func TestDirtyAndOpenJournal(t *testing.T) {
-	image := seed(t)
+	image := seedVolume(t)
 	v, err := Open(budgettest.Reader(t, bytes.NewReader(image)))
 	if err != nil {
 		t.Fatal(err)
@@ -217,12 +217,12 @@ func TestDirtyAndOpenJournal(t *testing.T) {
 	at := bytes.Index(image, info.value)
 	image[at+10] |= 1
 	if info, err := v.Info(); err != nil || !info.Dirty {
-		t.Errorf("%+v, %v", info, err)
+		t.Errorf("Dirty is false: %+v, error %v", info, err)
 	}
 	page := make([]byte, 4096)
 	copy(page, "RSTR")
 	page[0x18] = 0x30
-	if open, err := logIsClosed(page); err != nil || open { // client 0 has it in use
+	if open, err := logIsClosed(page); err != nil || open { // client 0 uses the log
 		t.Errorf("closed: %v, %v", open, err)
 	}
 	page[0x30+0xe] = 2
@@ -231,21 +231,21 @@ func TestDirtyAndOpenJournal(t *testing.T) {
 	}
 	copy(page, "RCRD")
 	if _, err := logIsClosed(page); !errors.Is(err, errCorrupt) {
-		t.Errorf("no restart page: %v", err)
+		t.Errorf("no restart page: got %v, want %v", err, errCorrupt)
 	}
 }
 
-// The examples of [MS-XCA], and what must not be believed.
+// The cases are the examples of [MS-XCA], and invalid data.
 func TestUnpack(t *testing.T) {
 	for _, tt := range []struct {
 		packed string
-		want   string // "" for an error
+		want   string // decompressed data; empty if decompress must fail
 	}{
 		{"\x04\xb0\x00ABCD\x00\x00", "ABCD"},
 		{"\x03\x30ABCD\x00\x00", "ABCD"},
 		{"\x06\xb0\x02A\x05\x00B\x00\x00", "AAAAAAAAAB"},
-		{"\x06\xb0\x02A\x05\x10B\x00\x00", ""}, // from before the beginning
-		{"\x04\xb0\x02A\x05", ""},              // cut off
+		{"\x06\xb0\x02A\x05\x10B\x00\x00", ""}, // reference before the beginning
+		{"\x04\xb0\x02A\x05", ""},              // truncated
 		{"\x03\xb0\x02A\xff\x0f", ""},          // longer than a chunk
 	} {
 		got := make([]byte, 64)
@@ -256,16 +256,16 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// encode returns the mapping pair of a run in numbers of eight bytes; a hole has no position.
-func encode(count, lcn int64) []byte {
+// encodeRun returns the mapping pair of a run, with numbers of eight bytes. A hole has no position.
+func encodeRun(count, lcn int64) []byte {
 	if lcn == hole {
 		return binary.LittleEndian.AppendUint64([]byte{0x08}, uint64(count))
 	}
 	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64([]byte{0x88}, uint64(count)), uint64(lcn))
 }
 
-// No run reaches a byte beyond maxBytes, whatever the size of clusters: their products fit int64.
-func TestRunsThatOverflow(t *testing.T) {
+// Runs beyond maxBytes are refused for every cluster size, so that offsets in bytes fit into int64.
+func TestOversizedRunsAreRefused(t *testing.T) {
 	for clusterSize := int64(512); clusterSize <= 2<<20; clusterSize *= 2 {
 		most := maxBytes / clusterSize
 		v := &Volume{r: budgettest.Reader(t, bytes.NewReader(nil)), clusterSize: clusterSize, clusters: most}
@@ -274,15 +274,15 @@ func TestRunsThatOverflow(t *testing.T) {
 			pairs []byte
 			ok    bool
 		}{
-			{"the largest hole", encode(most, hole), true},
-			{"a larger hole", encode(most+1, hole), false},
-			{"the largest number", encode(1<<63-1, hole), false},
-			{"a hole of 2^63 bytes", encode(1<<62/clusterSize*2, hole), false},
-			{"a hole after a hole", slices.Concat(encode(most, hole), encode(1, hole)), false},
-			{"the whole volume", encode(most, 0), true},
-			{"beyond the volume", encode(most, 1), false},
-			{"a position of 2^63-1", encode(1, 1<<63-1), false},
-			{"positions that add up to 2^63", slices.Concat(encode(1, most-1), encode(1, 1<<63-1)), false},
+			{"the largest hole", encodeRun(most, hole), true},
+			{"a larger hole", encodeRun(most+1, hole), false},
+			{"the largest number", encodeRun(1<<63-1, hole), false},
+			{"a hole of 2^63 bytes", encodeRun(1<<62/clusterSize*2, hole), false},
+			{"a hole after a hole", slices.Concat(encodeRun(most, hole), encodeRun(1, hole)), false},
+			{"the whole volume", encodeRun(most, 0), true},
+			{"beyond the volume", encodeRun(most, 1), false},
+			{"a position of 2^63-1", encodeRun(1, 1<<63-1), false},
+			{"positions that add up to 2^63", slices.Concat(encodeRun(1, most-1), encodeRun(1, 1<<63-1)), false},
 		} {
 			header := append(make([]byte, 0x40), append(tt.pairs, 0)...)
 			header[0x20] = 0x40
@@ -302,7 +302,7 @@ func TestRunsThatOverflow(t *testing.T) {
 	}
 }
 
-// The runs of all parts are counted, charged and allocated once; too many are refused before that.
+// The runs of all parts are charged and allocated once. Too many runs are refused before they are allocated.
 func TestMemoryOfRuns(t *testing.T) {
 	const runSize, perPart = 24, 1024
 	parts := func(count int) []attribute {
@@ -317,10 +317,10 @@ func TestMemoryOfRuns(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		parts  int
-		memory int64 // limit
+		memory int64 // limit of the memory budget
 		ok     bool
 	}{
-		{"as many as are allowed", maxRuns / perPart, 8 << 20, true},
+		{"the maximum", maxRuns / perPart, 8 << 20, true},
 		{"one part too many", maxRuns/perPart + 1, 8 << 20, false},
 		{"8,000 parts", 8000, 8 << 20, false},
 		{"more than the budget", maxRuns / perPart, runSize*maxRuns - 1, false},
@@ -355,7 +355,7 @@ func TestMemoryOfRuns(t *testing.T) {
 	}
 }
 
-// Each part of an attribute is charged, also if one record has many, until the value is open.
+// Every part of an attribute is charged until the stream is open, even if one record has many parts.
 func TestMemoryOfParts(t *testing.T) {
 	limits := budget.Examination()
 	limits.Memory = 1 << 20
@@ -370,36 +370,36 @@ func TestMemoryOfParts(t *testing.T) {
 	}
 	var limit *budget.Error
 	if _, err := v.openStream(r, typeData, ""); !errors.As(err, &limit) || !strings.Contains(err.Error(), "memory") || b.Used().Memory != 0 {
-		t.Errorf("%v, %+v", err, b.Used())
+		t.Errorf("got %v, %+v, want an error about the memory budget", err, b.Used())
 	}
 }
 
-// All that reading a volume charges is released, except the table of upper case letters and the runs of the
+// After reads all charged memory is released, except for the table of upper case letters and the runs of the
 // master file table and of open files.
 func TestMemoryIsReleased(t *testing.T) {
 	b := budgettest.New(t)
-	v, err := Open(b.Reader(bytes.NewReader(seed(t))))
+	v, err := Open(b.Reader(bytes.NewReader(seedVolume(t))))
 	if err != nil {
 		t.Fatal(err)
 	}
 	held := b.Used().Memory
 	if want := int64(2<<16 + 24*cap(v.mft.runs)); held != want {
-		t.Errorf("%d bytes, want %d", held, want)
+		t.Errorf("%d bytes are charged, want %d", held, want)
 	}
-	all := files(t, v)
+	all := volumeTree(t, v)
 	for range 3 {
 		_, err1 := all.ReadDir("many")
 		_, err2 := all.Open("many")
 		_, err3 := v.Usage()
 		_, err4 := v.LogClosed()
 		if err := errors.Join(err1, err2, err3, err4); err != nil || b.Used().Memory != held {
-			t.Errorf("%d bytes, want %d, %v", b.Used().Memory, held, err)
+			t.Errorf("%d bytes are charged, want %d, error %v", b.Used().Memory, held, err)
 		}
 	}
 }
 
 // Sizes of a volume are refused if an offset within it exceeds maxBytes.
-func TestVolumesThatOverflow(t *testing.T) {
+func TestOversizedVolumesAreRefused(t *testing.T) {
 	for _, sector := range []int64{256, 512, 4096} {
 		boot := make([]byte, 512)
 		copy(boot[3:], "NTFS    ")
@@ -415,8 +415,8 @@ func TestVolumesThatOverflow(t *testing.T) {
 	}
 }
 
-// A record number whose offset exceeds int64 is beyond the master file table.
-func TestRecordsThatOverflow(t *testing.T) {
+// A record number whose offset exceeds int64 is refused.
+func TestOversizedRecordNumbersAreRefused(t *testing.T) {
 	v := &Volume{r: budgettest.Reader(t, bytes.NewReader(nil)), clusterSize: 4096, recordSize: 64 << 10, mft: &stream{size: 1 << 20}}
 	for _, num := range []int64{-1, 16, 1<<47 - 1, 1 << 47, 1<<48 - 1, 1<<63 - 1} {
 		v.reads = 0
@@ -426,10 +426,9 @@ func TestRecordsThatOverflow(t *testing.T) {
 	}
 }
 
-// FuzzVolume patches a real volume and reads all of it: no panic, and no more than the
-// promised bound.
+// FuzzVolume patches a real volume and reads it. It checks that no read panics or exceeds the limits.
 func FuzzVolume(f *testing.F) {
-	image := seed(f)
+	image := seedVolume(f)
 	f.Add(0x30, []byte{4})
 	f.Add(0x1000, bytes.Repeat([]byte{0xff}, 64))
 	f.Add(bytes.Index(image, []byte("INDX"))+24, []byte{0x10})
@@ -439,13 +438,13 @@ func FuzzVolume(f *testing.F) {
 		}
 		damaged := bytes.Clone(image)
 		copy(damaged[at:], patch)
-		survey(t, damaged)
+		readVolume(t, damaged)
 	})
 }
 
-// FuzzRecord skips the fixups that keep FuzzVolume out of the attributes.
+// FuzzRecord parses fuzzed attributes directly. The fixups prevent FuzzVolume from reaching them.
 func FuzzRecord(f *testing.F) {
-	image := seed(f)
+	image := seedVolume(f)
 	at := bytes.Index(image, []byte("FILE"))
 	f.Add(image[at : at+1024])
 	f.Fuzz(func(t *testing.T, attributes []byte) {

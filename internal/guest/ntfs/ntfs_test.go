@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
-// noise returns bytes that nothing compresses, the same for each seed.
+// noise returns incompressible bytes, the same for each seed.
 func noise(seed uint64, size int) []byte {
 	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
 	b := make([]byte, size)
@@ -26,8 +26,8 @@ func noise(seed uint64, size int) []byte {
 	return b
 }
 
-// open opens the volume in a file, until the test ends.
-func open(t testing.TB, path string) *Volume {
+// openVolume opens the volume in a file and closes it when the test ends.
+func openVolume(t testing.TB, path string) *Volume {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -41,7 +41,7 @@ func open(t testing.TB, path string) *Volume {
 	return v
 }
 
-func files(t testing.TB, v *Volume) *tree.Tree {
+func volumeTree(t testing.TB, v *Volume) *tree.Tree {
 	t.Helper()
 	files, err := v.Tree()
 	if err != nil {
@@ -50,23 +50,23 @@ func files(t testing.TB, v *Volume) *tree.Tree {
 	return files
 }
 
-// holds compares the files of a volume with what was written.
-func holds(t *testing.T, v *Volume, want map[string][]byte) {
+// checkFiles compares the files of a volume with the written data.
+func checkFiles(t *testing.T, v *Volume, want map[string][]byte) {
 	t.Helper()
-	all := files(t, v)
+	all := volumeTree(t, v)
 	for name, data := range want {
 		got, err := all.ReadFile(name, 1<<30)
 		if err != nil || !bytes.Equal(got, data) {
-			t.Errorf("%s: %d bytes, written were %d: %v", name, len(got), len(data), err)
+			t.Errorf("%s: %d bytes, want %d: %v", name, len(got), len(data), err)
 		}
 	}
 }
 
-// Every size around the limits: within the record, of one cluster, of many.
-func TestReadsWhatNTFS3GWrote(t *testing.T) {
+// The sizes cover files within the record, of one cluster and of many clusters.
+func TestReadsVolumeOfNTFS3G(t *testing.T) {
 	for name, mkntfs := range map[string][]string{
 		"small clusters": {"-c", "512"}, "usual clusters": {"-c", "4096"}, "large clusters": {"-c", "65536"},
-		"huge clusters": {"-c", "2097152"}, "large sectors": {"-s", "4096"}, // and records
+		"huge clusters": {"-c", "2097152"}, "large sectors": {"-s", "4096"}, // also larger records
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := map[string][]byte{}
@@ -78,13 +78,13 @@ func TestReadsWhatNTFS3GWrote(t *testing.T) {
 					ntfstest.Write(t, root, name, data)
 				}
 			}, mkntfs...)
-			v := open(t, path)
-			holds(t, v, want)
-			if got, err := files(t, v).ReadFile("WINDOWS/system32/GRÖSSE-1.BIN", 10); err == nil {
-				t.Errorf("a sharp s is no double s: %q", got)
+			v := openVolume(t, path)
+			checkFiles(t, v, want)
+			if got, err := volumeTree(t, v).ReadFile("WINDOWS/system32/GRÖSSE-1.BIN", 10); err == nil {
+				t.Errorf("ß matches SS: %q", got)
 			}
-			if got, err := files(t, v).ReadFile("windows/SYSTEM32/GRÖßE-1.BIN", 10); err != nil || len(got) != 1 {
-				t.Errorf("in other case: %q, %v", got, err)
+			if got, err := volumeTree(t, v).ReadFile("windows/SYSTEM32/GRÖßE-1.BIN", 10); err != nil || len(got) != 1 {
+				t.Errorf("name in another case: %q, %v", got, err)
 			}
 		})
 	}
@@ -98,7 +98,7 @@ func TestLargeFolder(t *testing.T) {
 			ntfstest.Write(t, root, "inf/"+name(i), []byte(name(i)))
 		}
 	})
-	all := files(t, open(t, path))
+	all := volumeTree(t, openVolume(t, path))
 	for i := range count {
 		got, err := all.ReadFile("INF/"+strings.ToUpper(name(i)), 100)
 		if err != nil || string(got) != name(i) {
@@ -120,21 +120,21 @@ func TestLargeFolder(t *testing.T) {
 	}
 	for _, absent := range []string{"inf/driver store", "inf/zzz", "inf/" + name(0) + "x", "nowhere/at/all", "inf/" + name(0) + "/x"} {
 		if _, err := all.ReadFile(absent, 100); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: %v", absent, err)
+			t.Errorf("%s: got %v, want %v", absent, err, fs.ErrNotExist)
 		}
 	}
 }
 
-// riddle fills a volume with files of one cluster and removes every other one, so that all
-// that is free are holes. It returns how many files are left.
-func riddle(t *testing.T, root string) int {
+// fragmentFreeSpace fills a volume with files of one cluster and removes every other one. All free space then consists
+// of gaps of one cluster. It returns the number of remaining files.
+func fragmentFreeSpace(t *testing.T, root string) int {
 	t.Helper()
 	small := noise(2, 4096)
 	made := 0
 	for os.WriteFile(filepath.Join(root, fmt.Sprintf("f%d", made)), small, 0o644) == nil {
 		made++
 	}
-	os.Remove(filepath.Join(root, fmt.Sprintf("f%d", made))) // the one that did not fit
+	os.Remove(filepath.Join(root, fmt.Sprintf("f%d", made))) // the file that did not fit
 	for i := 0; i < made; i += 2 {
 		if err := os.Remove(filepath.Join(root, fmt.Sprintf("f%d", i))); err != nil {
 			t.Fatal(err)
@@ -143,24 +143,24 @@ func riddle(t *testing.T, root string) int {
 	return made / 2
 }
 
-// A file in so many pieces that its attributes need a list.
+// The attributes of a file with many fragments are in an attribute list.
 func TestFragmentedFile(t *testing.T) {
 	big := noise(1, 10<<20)
 	path := ntfstest.Volume(t, 32, func(root string) {
-		riddle(t, root)
+		fragmentFreeSpace(t, root)
 		ntfstest.Write(t, root, "big", big)
 	}, "-c", "4096")
-	v := open(t, path)
-	holds(t, v, map[string][]byte{"big": big, "f1": noise(2, 4096)})
-	f, err := files(t, v).Open("big")
+	v := openVolume(t, path)
+	checkFiles(t, v, map[string][]byte{"big": big, "f1": noise(2, 4096)})
+	f, err := volumeTree(t, v).Open("big")
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := f.(*node)
 	if _, listed := n.r.findAttribute(typeList, ""); !listed || len(n.data.runs) < 250 {
-		t.Errorf("%d runs, in a list: %v: the test does not show what it means to", len(n.data.runs), listed)
+		t.Errorf("%d runs, attribute list: %v: the test requires at least 250 runs in a list", len(n.data.runs), listed)
 	}
-	for _, off := range []int64{0, 4095, 1 << 20, 10<<20 - 10} { // pieces, across runs
+	for _, off := range []int64{0, 4095, 1 << 20, 10<<20 - 10} { // some reads cross runs
 		got := make([]byte, 10)
 		if _, err := f.ReadAt(got, off); err != nil || !bytes.Equal(got, big[off:off+10]) {
 			t.Errorf("at %d: %v", off, err)
@@ -168,14 +168,14 @@ func TestFragmentedFile(t *testing.T) {
 	}
 }
 
-// The table of all files in so many pieces that its own record has no room for them.
+// The master file table has so many fragments that they do not fit into its record.
 func TestFragmentedTable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	want := map[string][]byte{}
 	path := ntfstest.Volume(t, 32, func(root string) {
-		more := riddle(t, root) + 6000 // the records of what was removed are used first
+		more := fragmentFreeSpace(t, root) + 6000 // the records of the removed files are reused first
 		for i := range more {
 			name := fmt.Sprintf("more/%d", i)
 			ntfstest.Write(t, root, name, []byte(name))
@@ -184,14 +184,14 @@ func TestFragmentedTable(t *testing.T) {
 			}
 		}
 	}, "-c", "4096")
-	v := open(t, path)
-	holds(t, v, want)
+	v := openVolume(t, path)
+	checkFiles(t, v, want)
 	table, err := v.readRecord(recordMFT)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, listed := table.findAttribute(typeList, ""); !listed {
-		t.Errorf("%d runs, without a list: the test does not show what it means to", len(v.mft.runs))
+		t.Errorf("%d runs without an attribute list: the test requires a list", len(v.mft.runs))
 	}
 }
 
@@ -224,10 +224,10 @@ func TestCompressedAndSparseFiles(t *testing.T) {
 		f.WriteAt(holes[1<<20:][:5000], 1<<20)
 		f.WriteAt([]byte("the end"), int64(len(holes)-7))
 	}, "-c", "4096")
-	v := open(t, path)
+	v := openVolume(t, path)
 	want["sparse"] = holes
-	holds(t, v, want)
-	f, err := files(t, v).Open("packed/text")
+	checkFiles(t, v, want)
+	f, err := volumeTree(t, v).Open("packed/text")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,33 +238,33 @@ func TestCompressedAndSparseFiles(t *testing.T) {
 		}
 	}
 	if clusters*4096 > int64(len(repeated))/2 {
-		t.Errorf("%d clusters for %d bytes: it is not compressed, and the test shows nothing", clusters, len(repeated))
+		t.Errorf("%d clusters for %d bytes: the test requires a compressed file", clusters, len(repeated))
 	}
-	if f, _ := files(t, v).Open("sparse"); !slices.ContainsFunc(f.(*node).data.runs, func(r run) bool { return r.lcn == hole }) {
-		t.Error("the sparse file has no hole, and the test shows nothing")
+	if f, _ := volumeTree(t, v).Open("sparse"); !slices.ContainsFunc(f.(*node).data.runs, func(r run) bool { return r.lcn == hole }) {
+		t.Error("the sparse file has no hole, but the test requires one")
 	}
 }
 
 func TestVolume(t *testing.T) {
 	path := ntfstest.Volume(t, 64, func(root string) { ntfstest.Write(t, root, "x", noise(1, 5<<20)) }, "-L", "System größe")
-	v := open(t, path)
+	v := openVolume(t, path)
 	info, err := v.Info()
 	if err != nil || info != (Info{Label: "System größe", Version: "3.1"}) {
-		t.Errorf("%+v, %v", info, err)
+		t.Errorf("volume information %+v, error %v", info, err)
 	}
 	if closed, err := v.LogClosed(); err != nil || !closed {
 		t.Errorf("journal closed: %v, %v", closed, err)
 	}
 	usage, err := v.Usage()
 	if err != nil || usage != usageByNTFSInfo(t, path) {
-		t.Errorf("%+v, ntfsinfo sees %+v, %v", usage, usageByNTFSInfo(t, path), err)
+		t.Errorf("usage %+v, ntfsinfo reports %+v, error %v", usage, usageByNTFSInfo(t, path), err)
 	}
 	if out, err := exec.Command("ntfsfix", "-n", path).CombinedOutput(); err != nil {
 		t.Errorf("ntfsfix: %v: %s", err, out)
 	}
 }
 
-// usageByNTFSInfo asks another reader how full a volume is.
+// usageByNTFSInfo returns the usage of a volume that ntfsinfo reports.
 func usageByNTFSInfo(t *testing.T, path string) tree.Usage {
 	t.Helper()
 	out, err := exec.Command("ntfsinfo", "-m", path).Output()
@@ -275,7 +275,7 @@ func usageByNTFSInfo(t *testing.T, path string) tree.Usage {
 		_, rest, _ := strings.Cut(string(out), key+": ")
 		var n int64
 		if _, err := fmt.Sscan(rest, &n); err != nil {
-			t.Fatalf("ntfsinfo says no %s: %s", key, out)
+			t.Fatalf("no %s in the output of ntfsinfo: %s", key, out)
 		}
 		return n
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
-// Entries are charged with their names while they are collected, and not afterwards.
+// Entries and their names are charged until Close.
 func TestListing(t *testing.T) {
 	limits := budget.Examination()
 	limits.Memory = 1 << 20
@@ -39,6 +39,6 @@ func TestListing(t *testing.T) {
 		}
 	}
 	if l.Close(); b.Used().Memory != 0 {
-		t.Errorf("%+v", b.Used())
+		t.Errorf("after Close: %+v", b.Used())
 	}
 }

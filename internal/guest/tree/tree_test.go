@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
-func sample() *tree.Tree {
+func newSampleTree() *tree.Tree {
 	return treetest.Memory(map[string]string{
 		"etc/os-release":     "-> ../usr/lib/os-release",
 		"usr/lib/os-release": "ID=x\n",
@@ -27,7 +27,7 @@ func sample() *tree.Tree {
 }
 
 func TestReadFile(t *testing.T) {
-	fs := sample()
+	fs := newSampleTree()
 	for _, path := range []string{
 		"usr/lib/os-release", "/usr//lib/./os-release", "etc/os-release", "lib/os-release", "../../lib/../lib/os-release",
 	} {
@@ -38,7 +38,7 @@ func TestReadFile(t *testing.T) {
 }
 
 func TestReadFileRefuses(t *testing.T) {
-	files := sample()
+	files := newSampleTree()
 	for _, path := range []string{"nothing", "etc/nothing/x", "usr/lib/os-release/x"} {
 		if _, err := files.ReadFile(path, 100); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v, want fs.ErrNotExist", path, err)
@@ -52,7 +52,7 @@ func TestReadFileRefuses(t *testing.T) {
 }
 
 func TestMount(t *testing.T) {
-	fs := sample()
+	fs := newSampleTree()
 	fs.Mount("/boot", treetest.Memory(map[string]string{"vmlinuz": "kernel"}).Root())
 	fs.Mount("/boot/efi", treetest.Memory(map[string]string{"EFI/x": "esp"}).Root())
 	for path, want := range map[string]string{"boot/vmlinuz": "kernel", "away": "kernel", "boot/efi/EFI/x": "esp", "boot/efi/../vmlinuz": "kernel"} {
@@ -61,16 +61,16 @@ func TestMount(t *testing.T) {
 		}
 	}
 	if tree.Has(fs, "boot/inside") {
-		t.Error("what is below a mount is still seen")
+		t.Error("a file hidden by a mount is still visible")
 	}
 }
 
 func TestGlob(t *testing.T) {
-	fs := sample()
+	fs := newSampleTree()
 	if got := tree.Glob(fs, "etc/netplan/*.yaml"); !slices.Equal(got, []string{"etc/netplan/a.yaml", "etc/netplan/b.yaml"}) {
-		t.Errorf("%q", got)
+		t.Errorf("got names %q", got)
 	}
 	if got := tree.Glob(fs, "none/*"); got != nil {
-		t.Errorf("%q", got)
+		t.Errorf("got names %q, want none", got)
 	}
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
 )
 
-// image is what testdata/make.sh made.
-func image(t testing.TB) []byte {
+// testImage returns the image of testdata/make.sh.
+func testImage(t testing.TB) []byte {
 	t.Helper()
 	return treetest.Unpacked(t, "testdata/v5.img.gz")
 }
 
-func open(t testing.TB, r io.ReaderAt) *FS {
+func openFS(t testing.TB, r io.ReaderAt) *FS {
 	t.Helper()
 	fsys, err := Open(budgettest.Reader(t, r))
 	if err != nil {
@@ -37,8 +37,8 @@ func open(t testing.TB, r io.ReaderAt) *FS {
 	return fsys
 }
 
-func TestWhatTheKernelWrote(t *testing.T) {
-	fsys := open(t, bytes.NewReader(image(t)))
+func TestImageOfTheKernel(t *testing.T) {
+	fsys := openFS(t, bytes.NewReader(testImage(t)))
 	var broken, other strings.Builder
 	for n := 1; n <= 400; n++ {
 		for i := range 64 {
@@ -69,7 +69,7 @@ func TestWhatTheKernelWrote(t *testing.T) {
 	}
 	for _, path := range []string{"many/nothing", "some/x", "etc/x", "holes/x"} {
 		if _, err := fsys.Open(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("%s: got %v, want %v", path, err, fs.ErrNotExist)
 		}
 	}
 	if e, err := fsys.ReadDir("etc"); err != nil || e[0].Kind != tree.Link {
@@ -80,8 +80,8 @@ func TestWhatTheKernelWrote(t *testing.T) {
 	}
 }
 
-// What mkfs.xfs fills comes out as it went in, of both versions and all sizes of blocks.
-func TestWhatMkfsWrites(t *testing.T) {
+// Files that mkfs.xfs copies into an image read back unchanged, with both versions and several block sizes.
+func TestImagesOfMkfs(t *testing.T) {
 	mkfs, err := exec.LookPath("/usr/sbin/mkfs.xfs")
 	if err != nil {
 		t.Fatalf("%v: run scripts/setup.sh test", err)
@@ -99,7 +99,7 @@ func TestWhatMkfsWrites(t *testing.T) {
 			if err := os.WriteFile(img, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Truncate(img, 320<<20); err != nil { // the least it makes
+			if err := os.Truncate(img, 320<<20); err != nil { // minimum size of mkfs.xfs
 				t.Fatal(err)
 			}
 			if out, err := exec.Command(mkfs, append(options, "-q", "-p", proto, img)...).CombinedOutput(); err != nil {
@@ -110,7 +110,7 @@ func TestWhatMkfsWrites(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			fsys := open(t, f)
+			fsys := openFS(t, f)
 			if got, err := fsys.ReadFile("boot/large", 1<<30); err != nil || !bytes.Equal(got, large) {
 				t.Errorf("boot/large: %d bytes, %v", len(got), err)
 			}
@@ -132,7 +132,7 @@ func TestWhatMkfsWrites(t *testing.T) {
 	}
 }
 
-// protofile writes what mkfs.xfs -p fills a file system with.
+// protofile writes the description of the files for mkfs.xfs -p.
 func protofile(t *testing.T, dir string, large []byte) string {
 	t.Helper()
 	for name, data := range map[string][]byte{"large": large, "small": []byte("small\n")} {
@@ -166,50 +166,50 @@ func TestOpenRefuses(t *testing.T) {
 		"root inode": func(s []byte) { s[56] = 0xff },
 		"no blocks":  func(s []byte) { clear(s[8:16]) },
 	} {
-		img := image(t)
+		img := testImage(t)
 		damage(img)
 		if _, err := Open(budgettest.Reader(t, bytes.NewReader(img))); err == nil {
-			t.Errorf("%s: opened", name)
+			t.Errorf("Open accepts a damaged superblock: %s", name)
 		}
 	}
 	if _, err := Open(budgettest.Reader(t, bytes.NewReader(make([]byte, 100)))); err == nil {
-		t.Error("100 bytes were opened")
+		t.Error("Open accepts 100 bytes")
 	}
 }
 
-// packed returns an extent of count blocks in the form of the disk.
-func packed(off, at, count uint64) []byte {
+// encodeExtent returns an extent of count blocks in the on-disk format.
+func encodeExtent(off, at, count uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, off<<9|at>>43), at<<21|count)
 }
 
-// An extent whose offset in bytes exceeds 64 bits is refused, for all sizes of blocks; before that limit the
-// hole up to the extent is read.
-func TestExtentsThatOverflow(t *testing.T) {
+// An extent whose offset in bytes exceeds 64 bits is refused, for all block sizes. Below that limit the hole before
+// the extent is read.
+func TestOversizedExtentsAreRefused(t *testing.T) {
 	for size := int64(512); size <= 64<<10; size *= 2 {
 		const count = 8
 		most := uint64(math.MaxInt64 / size)
 		for _, off := range []uint64{1 << 30, most - count, most - count + 1, most, most + 1, 1 << 51, 1 << 52, 1<<54 - count} {
-			if off >= 1<<54 { // it has 54 bits on the disk
+			if off >= 1<<54 { // the on-disk offset has 54 bits
 				continue
 			}
 			ok := off+count <= most
 			fsys := &FS{r: budgettest.Reader(t, bytes.NewReader(nil)), version: 4, blockSize: size, blocks: 64, agBlocks: 64, agLog: 6}
-			n := &node{fs: fsys, mode: 0x81a4, format: formatExtents, size: math.MaxInt64, count: 1, fork: packed(off, 1, count)}
+			n := &node{fs: fsys, mode: 0x81a4, format: formatExtents, size: math.MaxInt64, count: 1, fork: encodeExtent(off, 1, count)}
 			p := bytes.Repeat([]byte{1}, 100)
 			got, err := n.ReadAt(p, 0)
 			if (err == nil) != ok || ok && (got != len(p) || !bytes.Equal(p, make([]byte, len(p)))) {
-				t.Errorf("an extent from block %d of %d bytes on: %d bytes, %v", off, size, got, err)
+				t.Errorf("extent at block %d of %d bytes: read %d bytes, error %v", off, size, got, err)
 			}
 		}
 	}
 }
 
-// The extents of a file are charged; of a list that is refused nothing remains.
+// The extents of a file are charged. A refused list is not charged.
 func TestMemoryOfExtents(t *testing.T) {
 	const count = 1000
 	var fork []byte
 	for i := range uint64(count) {
-		fork = append(fork, packed(2*i, 1, 1)...)
+		fork = append(fork, encodeExtent(2*i, 1, 1)...)
 	}
 	read := func(b *budget.Budget, fork []byte) (*node, error) {
 		fsys := &FS{r: b.Reader(bytes.NewReader(make([]byte, 64<<10))), version: 4, blockSize: 512, blocks: 64, agBlocks: 64, agLog: 6}
@@ -224,7 +224,7 @@ func TestMemoryOfExtents(t *testing.T) {
 	b = budgettest.New(t)
 	overlapping := slices.Concat(fork[:16*(count-1)], fork[:16])
 	if n, err := read(b, overlapping); err == nil || len(n.list) != 0 || b.Used().Memory != 0 {
-		t.Errorf("extents that overlap: %d, %+v, %v", len(n.list), b.Used(), err)
+		t.Errorf("overlapping extents: %d, %+v, %v", len(n.list), b.Used(), err)
 	}
 	limits := budget.Examination()
 	limits.Memory = 32*count - 1
@@ -232,11 +232,11 @@ func TestMemoryOfExtents(t *testing.T) {
 	defer cancel()
 	var limit *budget.Error
 	if _, err := read(b, fork); !errors.As(err, &limit) {
-		t.Errorf("more than the budget: %v", err)
+		t.Errorf("extents beyond the budget: got %v, want a budget error", err)
 	}
 }
 
-// counter counts what is read.
+// counter counts the bytes that are read.
 type counter struct {
 	r     io.ReaderAt
 	bytes int64
@@ -247,15 +247,15 @@ func (c *counter) ReadAt(p []byte, off int64) (int, error) {
 	return c.r.ReadAt(p, off)
 }
 
-// FuzzReadFile patches a real file system and reads from it: no panic, and no more than
-// the promised bound for each step of a path.
+// FuzzReadFile patches a real file system and reads from it. It checks that no read panics or exceeds the
+// limit.
 func FuzzReadFile(f *testing.F) {
-	img := image(f)
+	img := testImage(f)
 	f.Add(0, []byte{}, "etc/os-release")
 	f.Add(216, []byte{1, 0}, "many/another-name-399")
 	f.Add(64<<10, bytes.Repeat([]byte{0xff}, 64), "etc/long")
-	if n, err := open(f, bytes.NewReader(img)).Open("holes"); err == nil { // its extent, at 2^63 bytes
-		f.Add(bytes.Index(img, n.(*node).fork[:16]), packed(1<<51, 1, 1), "holes")
+	if n, err := openFS(f, bytes.NewReader(img)).Open("holes"); err == nil { // moves the extent to offset 2^63
+		f.Add(bytes.Index(img, n.(*node).fork[:16]), encodeExtent(1<<51, 1, 1), "holes")
 	}
 	f.Fuzz(func(t *testing.T, at int, patch []byte, path string) {
 		if at < 0 || at >= len(img) || len(path) > 100 {
@@ -273,7 +273,7 @@ func FuzzReadFile(f *testing.F) {
 		}
 		data, _ := fsys.ReadFile(path, 1<<16)
 		if len(data) > 1<<16 {
-			t.Errorf("%d bytes, more than the limit", len(data))
+			t.Errorf("ReadFile returns %d bytes, more than the limit", len(data))
 		}
 		_, _ = fsys.ReadDir(path)
 	})

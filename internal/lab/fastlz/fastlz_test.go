@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// samples are of the kinds that disks hold, of sizes around every limit of the format.
-func samples() map[string][]byte {
+// sampleData returns data like that of disks, with sizes around the limits of the format.
+func sampleData() map[string][]byte {
 	r := rand.New(rand.NewPCG(1, 2))
 	noise := make([]byte, 200_000)
 	for i := range noise {
@@ -28,10 +28,10 @@ func samples() map[string][]byte {
 }
 
 func TestRoundTrip(t *testing.T) {
-	for name, src := range samples() {
+	for name, src := range sampleData() {
 		packed := Compress([]byte("before"), src)
 		if !bytes.HasPrefix(packed, []byte("before")) {
-			t.Fatalf("%s: what was there before is gone", name)
+			t.Fatalf("%s: the prefix of dst is lost", name)
 		}
 		packed = packed[len("before"):]
 		if level := int(packed[0]>>5) + 1; (level == 2) != (len(src) >= 65536) {
@@ -39,19 +39,19 @@ func TestRoundTrip(t *testing.T) {
 		}
 		got := make([]byte, len(src))
 		if err := Decompress(got, packed); err != nil || !bytes.Equal(got, src) {
-			t.Errorf("%s: %v, %d bytes packed to %d", name, err, len(src), len(packed))
+			t.Errorf("%s: %v, %d bytes compressed to %d", name, err, len(src), len(packed))
 		}
 		if max := len(src) + len(src)/32 + 1; len(packed) > max {
-			t.Errorf("%s: %d bytes became %d, more than %d", name, len(src), len(packed), max)
+			t.Errorf("%s: %d bytes compressed to %d, want at most %d", name, len(src), len(packed), max)
 		}
 	}
 	if got := Compress(nil, make([]byte, 15)); got != nil {
-		t.Errorf("15 bytes packed to % x", got)
+		t.Errorf("15 bytes compressed to % x, want nil", got)
 	}
 }
 
-// The vectors were made with the C library.
-func TestUnpacksWhatTheCLibraryPacks(t *testing.T) {
+// The vectors are output of the C library.
+func TestDecompressOutputOfTheCLibrary(t *testing.T) {
 	packed, err := hex.DecodeString("0341424344" + "e0fd03" + "e0e803" + "044441424344")
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestUnpacksWhatTheCLibraryPacks(t *testing.T) {
 }
 
 func FuzzDecompress(f *testing.F) {
-	for _, src := range samples() {
+	for _, src := range sampleData() {
 		if len(src) <= 65536 {
 			f.Add(Compress(nil, src), uint16(len(src)))
 		}
@@ -79,13 +79,13 @@ func FuzzDecompress(f *testing.F) {
 		dst[size] = 0xa5
 		_ = Decompress(dst[:size], packed)
 		if dst[size] != 0xa5 {
-			t.Error("written past the end")
+			t.Error("Decompress writes past the end of dst")
 		}
 	})
 }
 
 func FuzzRoundTrip(f *testing.F) {
-	for _, src := range samples() {
+	for _, src := range sampleData() {
 		if len(src) <= 70_000 {
 			f.Add(src)
 		}
@@ -97,13 +97,13 @@ func FuzzRoundTrip(f *testing.F) {
 		}
 		got := make([]byte, len(src))
 		if err := Decompress(got, packed); err != nil || !bytes.Equal(got, src) {
-			t.Errorf("%v: %x packed to %x", err, src, packed)
+			t.Errorf("%v: %x compressed to %x", err, src, packed)
 		}
 	})
 }
 
 func BenchmarkCompress(b *testing.B) {
-	src := samples()["long text"]
+	src := sampleData()["long text"]
 	dst := make([]byte, 0, 2*len(src))
 	b.SetBytes(int64(len(src)))
 	for b.Loop() {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// records is a connection whose Reads return one record each.
+// records is a reader that returns one record per Read.
 type records [][]byte
 
 func (r *records) Read(p []byte) (int, error) {
@@ -20,22 +20,22 @@ func (r *records) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func TestStreamLeavesTheSurplusOfARecord(t *testing.T) {
+func TestStreamReadsOneMessagePerRecord(t *testing.T) {
 	s := &stream{r: &records{[]byte("aabb"), []byte("cc"), []byte("dd")}, records: true}
 	for _, want := range []string{"aa", "bb", "cc"} {
 		if got, err := s.startMessage(2); err != nil || string(got) != want {
 			t.Fatalf("%q %v, want %q", got, err, want)
 		}
 	}
-	// Each message but the first was read with the record of the one after it; nothing is left
-	// to wake the last.
+	// Each message except the first is read when the next record arrives. No record arrives
+	// after the last message.
 	if got, err := s.startMessage(2); !errors.Is(err, io.EOF) {
-		t.Errorf("%q without a record of its own: %v", got, err)
+		t.Errorf("got %q, %v without another record, want EOF", got, err)
 	}
 	s = &stream{r: &records{[]byte("aabb")}}
 	for _, want := range []string{"aa", "bb"} {
 		if got, err := s.startMessage(2); err != nil || string(got) != want {
-			t.Fatalf("in clear: %q %v, want %q", got, err, want)
+			t.Fatalf("without TLS: %q %v, want %q", got, err, want)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func FuzzReadRequest(f *testing.F) {
 			taken += headerSize + len(q.payload) + len(q.trailer)
 		}
 		if taken > len(data) {
-			t.Errorf("%d bytes taken of %d", taken, len(data))
+			t.Errorf("%d bytes read of %d", taken, len(data))
 		}
 	})
 }
@@ -88,12 +88,12 @@ func FuzzSkipZ(f *testing.F) {
 			p = p[8+n:]
 		}
 		if !bytes.Equal(got, data) {
-			t.Errorf("%x came back as %x", data, got)
+			t.Errorf("got %x from %x", got, data)
 		}
 	})
 }
 
-// The vector is that of the protocol's description.
+// The vector is from the protocol's description.
 func TestSkipZVector(t *testing.T) {
 	data := make([]byte, 512)
 	copy(data[137:], "xyz")

@@ -20,19 +20,19 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfstest"
 )
 
-// patience is how long a test waits for an event that should come at once.
-const patience = time.Minute
+// testTimeout limits the wait for an event that should happen at once.
+const testTimeout = time.Minute
 
-// events collects what a datastore goes through and lets a test wait for it.
-type events struct {
+// eventLog records the events of a datastore, and lets a test wait for them.
+type eventLog struct {
 	mu   sync.Mutex
 	all  []Event
 	more chan struct{} // closed and replaced on each event
 }
 
-func newEvents() *events { return &events{more: make(chan struct{})} }
+func newEventLog() *eventLog { return &eventLog{more: make(chan struct{})} }
 
-func (ev *events) add(e Event) {
+func (ev *eventLog) add(e Event) {
 	ev.mu.Lock()
 	defer ev.mu.Unlock()
 	ev.all = append(ev.all, e)
@@ -40,10 +40,10 @@ func (ev *events) add(e Event) {
 	ev.more = make(chan struct{})
 }
 
-// wait returns the first event of this kind after the first skip events.
-func (ev *events) wait(t *testing.T, kind EventKind, skip int) Event {
+// waitFor returns the first event of this kind after the first skip events.
+func (ev *eventLog) waitFor(t *testing.T, kind EventKind, skip int) Event {
 	t.Helper()
-	timeout := time.After(patience)
+	timeout := time.After(testTimeout)
 	for {
 		ev.mu.Lock()
 		all, more := ev.all, ev.more
@@ -59,13 +59,13 @@ func (ev *events) wait(t *testing.T, kind EventKind, skip int) Event {
 	}
 }
 
-func (ev *events) count() int {
+func (ev *eventLog) count() int {
 	ev.mu.Lock()
 	defer ev.mu.Unlock()
 	return len(ev.all)
 }
 
-func serve(t *testing.T) *nfstest.Server {
+func startServer(t *testing.T) *nfstest.Server {
 	t.Helper()
 	s, err := nfstest.Start()
 	if err != nil {
@@ -79,11 +79,11 @@ func serve(t *testing.T) *nfstest.Server {
 	return s
 }
 
-func config(s *nfstest.Server) Config {
+func clientConfig(s *nfstest.Server) Config {
 	return Config{Host: "127.0.0.1", Path: nfstest.Export, PortmapAddr: s.Addr(), Machine: "esx1", Times: Times{Reconnect: time.Millisecond}}
 }
 
-func mount(t *testing.T, cfg Config) *Datastore {
+func mustMount(t *testing.T, cfg Config) *Datastore {
 	t.Helper()
 	d, err := Mount(t.Context(), cfg)
 	if err != nil {
@@ -93,7 +93,7 @@ func mount(t *testing.T, cfg Config) *Datastore {
 	return d
 }
 
-func create(t *testing.T, d *Datastore, name string) *File {
+func mustCreate(t *testing.T, d *Datastore, name string) *File {
 	t.Helper()
 	f, err := d.Create(t.Context(), name)
 	if err != nil {
@@ -115,7 +115,7 @@ func randomBytes(n int) []byte {
 	return p
 }
 
-// writeAll writes data through a Writer in pieces of a transfer size.
+// writeAll writes data through a Writer in pieces of ioSize bytes.
 func writeAll(t *testing.T, f *File, data []byte) error {
 	t.Helper()
 	w := f.NewWriter(t.Context(), 0)
@@ -126,9 +126,9 @@ func writeAll(t *testing.T, f *File, data []byte) error {
 	return errors.Join(err, w.Close())
 }
 
-func TestMountAsksWhatAHostAsks(t *testing.T) {
-	s := serve(t)
-	d := mount(t, config(s))
+func TestCallsOfMount(t *testing.T) {
+	s := startServer(t)
+	d := mustMount(t, clientConfig(s))
 	var procs []string
 	for _, op := range s.Ops() {
 		procs = append(procs, op.Proc)
@@ -140,7 +140,7 @@ func TestMountAsksWhatAHostAsks(t *testing.T) {
 		}
 	}
 	if got := strings.Join(procs, " "); got != "FSINFO GETATTR FSSTAT" {
-		t.Error(got)
+		t.Errorf("calls %s", got)
 	}
 	if err := d.Unmount(t.Context()); err != nil {
 		t.Error(err)
@@ -151,8 +151,8 @@ func TestMountAsksWhatAHostAsks(t *testing.T) {
 }
 
 func TestMountRefusals(t *testing.T) {
-	s := serve(t)
-	cfg := config(s)
+	s := startServer(t)
+	cfg := clientConfig(s)
 	cfg.Path = "/elsewhere"
 	if _, err := Mount(t.Context(), cfg); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("another path: %v", err)
@@ -162,25 +162,25 @@ func TestMountRefusals(t *testing.T) {
 		t.Errorf("no access: %v", err)
 	}
 	s.SetHandleSize(64)
-	if _, err := Mount(t.Context(), config(s)); !errors.Is(err, ErrHandleSize) {
+	if _, err := Mount(t.Context(), clientConfig(s)); !errors.Is(err, ErrHandleSize) {
 		t.Errorf("handle of 64 bytes: %v", err)
 	}
 	s.SetHandleSize(56)
-	mount(t, config(s))
+	mustMount(t, clientConfig(s))
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Mount(t.Context(), config(s)); err == nil {
-		t.Error("a server that is not there was mounted")
+	if _, err := Mount(t.Context(), clientConfig(s)); err == nil {
+		t.Error("an export of a stopped server was mounted")
 	}
 }
 
-func TestMountGivesUpOnASilentPortmapper(t *testing.T) {
+func TestMountTimesOutOnASilentPortmapper(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close() // accepts by its backlog, and never answers
+	defer ln.Close() // the backlog accepts connections, but nothing answers
 	cfg := Config{Host: "127.0.0.1", Path: "/x", PortmapAddr: ln.Addr().String(), Times: Times{Mount: 10 * time.Millisecond}}
 	if _, err := Mount(t.Context(), cfg); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
@@ -188,8 +188,8 @@ func TestMountGivesUpOnASilentPortmapper(t *testing.T) {
 }
 
 func TestFilesAndFolders(t *testing.T) {
-	s := serve(t)
-	d := mount(t, config(s))
+	s := startServer(t)
+	d := mustMount(t, clientConfig(s))
 	ctx := t.Context()
 	if err := d.MkdirAll(ctx, "a/b"); err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestFilesAndFolders(t *testing.T) {
 	for i := range 40 { // several pages
 		name := fmt.Sprintf("f%02d", i)
 		want = append(want, name)
-		closeFile(t, create(t, d, "a/b/"+name))
+		closeFile(t, mustCreate(t, d, "a/b/"+name))
 	}
 	entries, err := d.ReadDir(ctx, "a/b")
 	if err != nil {
@@ -224,20 +224,20 @@ func TestFilesAndFolders(t *testing.T) {
 		t.Errorf("after remove: %v", err)
 	}
 	if err := d.Remove(ctx, "a/b"); StatusOf(err) != ErrNotEmpt {
-		t.Errorf("folder with files in it: %v", err)
+		t.Errorf("remove a folder with files: %v", err)
 	}
 }
 
 func TestLockFileIsNamedAfterTheFileID(t *testing.T) {
-	s := serve(t)
-	d := mount(t, config(s))
-	f := create(t, d, "x")
+	s := startServer(t)
+	d := mustMount(t, clientConfig(s))
+	f := mustCreate(t, d, "x")
 	var le [8]byte
 	binary.LittleEndian.PutUint64(le[:], f.FileID())
 	name := fmt.Sprintf(".lck-%x", le)
 	lock, err := s.Read(name)
 	if err != nil || len(lock) != 84 || !bytes.Contains(lock, []byte("esx1")) {
-		t.Errorf("%s: %q, %v; there are %v", name, lock, err, s.Names(""))
+		t.Errorf("%s: %q, %v; files: %v", name, lock, err, s.Names(""))
 	}
 	if d.OpenFiles() != 1 {
 		t.Errorf("%d files open", d.OpenFiles())
@@ -249,13 +249,13 @@ func TestLockFileIsNamedAfterTheFileID(t *testing.T) {
 }
 
 func TestLockIsRenewed(t *testing.T) {
-	s := serve(t)
-	ev := newEvents()
-	cfg := config(s)
+	s := startServer(t)
+	ev := newEventLog()
+	cfg := clientConfig(s)
 	cfg.OnEvent, cfg.Times.LockUpdate = ev.add, time.Millisecond
-	d := mount(t, cfg)
-	f := create(t, d, "x")
-	ev.wait(t, LockRenewed, 0)
+	d := mustMount(t, cfg)
+	f := mustCreate(t, d, "x")
+	ev.waitFor(t, LockRenewed, 0)
 	closeFile(t, f)
 	for _, op := range s.Ops() {
 		if op.Proc == "WRITE" && (op.Length != 84 || op.Offset != 0 || op.Stable != fileSync) {
@@ -265,15 +265,15 @@ func TestLockIsRenewed(t *testing.T) {
 }
 
 func TestLockOfALivingHostIsRespected(t *testing.T) {
-	s := serve(t)
-	cfg := config(s)
+	s := startServer(t)
+	cfg := clientConfig(s)
 	cfg.Times.LockUpdate = time.Millisecond
-	first := mount(t, cfg)
-	f := create(t, first, "x")
+	first := mustMount(t, cfg)
+	f := mustCreate(t, first, "x")
 	cfg.Machine = "esx2"
-	// Long enough for the first host to renew, however busy the machine is.
+	// Long enough for the first host to renew the lock, even on a busy machine.
 	cfg.Times.LockUpdate, cfg.Times.LockTimeout = 200*time.Millisecond, 400*time.Millisecond
-	second := mount(t, cfg)
+	second := mustMount(t, cfg)
 	if _, err := second.Open(t.Context(), "x"); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "esx1") {
 		t.Errorf("open of a locked file: %v", err)
 	}
@@ -286,38 +286,38 @@ func TestLockOfALivingHostIsRespected(t *testing.T) {
 }
 
 func TestLockOfADeadHostIsBroken(t *testing.T) {
-	s := serve(t)
-	first := mount(t, config(s))
-	create(t, first, "x")
+	s := startServer(t)
+	first := mustMount(t, clientConfig(s))
+	mustCreate(t, first, "x")
 	first.Abandon()
-	ev := newEvents()
-	cfg := config(s)
+	ev := newEventLog()
+	cfg := clientConfig(s)
 	cfg.OnEvent = ev.add
 	cfg.Times.LockUpdate, cfg.Times.LockTimeout, cfg.Times.LockBreak = time.Millisecond, time.Minute, time.Millisecond
 	cfg.Times.LockTimeout = 5 * time.Millisecond
-	second := mount(t, cfg)
+	second := mustMount(t, cfg)
 	f, err := second.Open(t.Context(), "x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ev.wait(t, LockBroken, 0)
-	_ = f.Close(t.Context()) // its own lock may be lost by now, at these times
+	ev.waitFor(t, LockBroken, 0)
+	_ = f.Close(t.Context()) // its lock may be lost by now, with these short times
 }
 
 func TestLostLockFailsWrites(t *testing.T) {
-	s := serve(t)
-	ev := newEvents()
-	cfg := config(s)
+	s := startServer(t)
+	ev := newEventLog()
+	cfg := clientConfig(s)
 	cfg.OnEvent, cfg.Times.LockUpdate = ev.add, time.Millisecond
-	d := mount(t, cfg)
-	f := create(t, d, "x")
+	d := mustMount(t, cfg)
+	f := mustCreate(t, d, "x")
 	s.Hook(func(op nfstest.Op) nfstest.Verdict {
 		if op.Proc == "WRITE" && op.Length == lockSize {
 			return nfstest.Verdict{Status: uint32(ErrIO)}
 		}
 		return nfstest.Verdict{}
 	})
-	ev.wait(t, LockLost, 0)
+	ev.waitFor(t, LockLost, 0)
 	if err := f.WriteAt(t.Context(), []byte("data"), 0); !errors.Is(err, ErrLockLost) {
 		t.Errorf("write without lock: %v", err)
 	}
@@ -326,20 +326,20 @@ func TestLostLockFailsWrites(t *testing.T) {
 	}
 }
 
-func TestWriterWritesWhatItWasGiven(t *testing.T) {
+func TestWriterWritesAllData(t *testing.T) {
 	data := randomBytes(5<<20 + 1234)
 	for _, tc := range []Config{{}, {Unstable: true}, {Connections: 4}, {WriteSize: 16 << 10}} {
-		s := serve(t)
-		cfg := config(s)
+		s := startServer(t)
+		cfg := clientConfig(s)
 		cfg.Unstable, cfg.Connections, cfg.WriteSize, cfg.Seed = tc.Unstable, tc.Connections, tc.WriteSize, 7
-		d := mount(t, cfg)
-		f := create(t, d, "x")
+		d := mustMount(t, cfg)
+		f := mustCreate(t, d, "x")
 		if err := writeAll(t, f, data); err != nil {
 			t.Fatal(err)
 		}
 		back := make([]byte, len(data)+1)
 		if n, err := f.ReadAt(t.Context(), back, 0); n != len(data) || err != io.EOF || !bytes.Equal(back[:n], data) {
-			t.Errorf("%+v: read back %d bytes, %v, or they differ", tc, n, err)
+			t.Errorf("%+v: read back %d bytes, %v, or the content differs", tc, n, err)
 		}
 		closeFile(t, f)
 		checkWrites(t, s.Ops(), tc)
@@ -367,7 +367,7 @@ func checkWrites(t *testing.T, ops []nfstest.Op, tc Config) {
 		last, largest = op.Offset, max(largest, op.Length)
 	}
 	if back == 0 {
-		t.Errorf("%+v: no WRITE overtook another", tc)
+		t.Errorf("%+v: no WRITE arrived out of order", tc)
 	}
 	want := tc.withDefaults()
 	if (commits > 0) != tc.Unstable || len(ports) != want.Connections || largest != want.WriteSize {
@@ -375,31 +375,31 @@ func checkWrites(t *testing.T, ops []nfstest.Op, tc Config) {
 	}
 }
 
-func TestServerThatTakesLessThanSent(t *testing.T) {
-	s := serve(t)
-	d := mount(t, config(s))
-	f := create(t, d, "x")
+func TestPartialWrites(t *testing.T) {
+	s := startServer(t)
+	d := mustMount(t, clientConfig(s))
+	f := mustCreate(t, d, "x")
 	s.SetMaxWrite(1000)
 	data := randomBytes(200_000)
 	if err := writeAll(t, f, data); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := s.Read("x"); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("%d bytes arrived, %v, or they differ", len(got), err)
+		t.Errorf("%d bytes arrived, %v, or the content differs", len(got), err)
 	}
 	closeFile(t, f)
 }
 
-// The server dies in the middle again and again and comes back with the same handles: the
-// mount is hard, so nobody notices but by the time it takes.
-func TestServerComesBack(t *testing.T) {
+// The server stops several times and restarts with the same handles. The mount is hard, so
+// the writes succeed.
+func TestServerRestarts(t *testing.T) {
 	for _, unstableWrites := range []bool{false, true} {
-		s := serve(t)
-		ev := newEvents()
-		cfg := config(s)
+		s := startServer(t)
+		ev := newEventLog()
+		cfg := clientConfig(s)
 		cfg.Unstable, cfg.OnEvent = unstableWrites, ev.add
-		d := mount(t, cfg)
-		f := create(t, d, "x")
+		d := mustMount(t, cfg)
+		f := mustCreate(t, d, "x")
 		data := randomBytes(8 << 20)
 		xids := map[uint32]int{}
 		var mu sync.Mutex
@@ -438,7 +438,7 @@ func TestServerComesBack(t *testing.T) {
 		}
 		closeFile(t, f)
 		if got, err := s.Read("x"); err != nil || !bytes.Equal(got, data) {
-			t.Errorf("%d bytes arrived, %v, or they differ", len(got), err)
+			t.Errorf("%d bytes arrived, %v, or the content differs", len(got), err)
 		}
 		again := 0
 		ports := map[int]bool{}
@@ -451,21 +451,21 @@ func TestServerComesBack(t *testing.T) {
 			}
 		}
 		if again == 0 {
-			t.Error("no call was sent again under its xid")
+			t.Error("no call was sent again with its XID")
 		}
 		if len(ports) != 1 && os.Geteuid() == 0 {
-			t.Logf("source ports %v", ports) // another process may take one in between
+			t.Logf("source ports %v", ports) // another process may take a port in between
 		}
-		ev.wait(t, ConnBack, 0)
+		ev.waitFor(t, ConnBack, 0)
 	}
 }
 
-func TestSilentServerIsConnectedToAgain(t *testing.T) {
-	s := serve(t)
-	ev := newEvents()
-	cfg := config(s)
+func TestSilentServerIsReconnected(t *testing.T) {
+	s := startServer(t)
+	ev := newEventLog()
+	cfg := clientConfig(s)
 	cfg.OnEvent, cfg.Times.Silence = ev.add, 20*time.Millisecond
-	d := mount(t, cfg)
+	d := mustMount(t, cfg)
 	var once sync.Once
 	s.Hook(func(nfstest.Op) (v nfstest.Verdict) {
 		once.Do(func() { v.Drop = true })
@@ -474,41 +474,41 @@ func TestSilentServerIsConnectedToAgain(t *testing.T) {
 	if _, err := d.Stat(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
-	if e := ev.wait(t, ConnBack, 0); e.N != 1 {
+	if e := ev.waitFor(t, ConnBack, 0); e.N != 1 {
 		t.Errorf("%d calls were sent again", e.N)
 	}
 }
 
 func TestAllPathsDown(t *testing.T) {
-	s := serve(t)
-	ev := newEvents()
-	cfg := config(s)
+	s := startServer(t)
+	ev := newEventLog()
+	cfg := clientConfig(s)
 	cfg.OnEvent = ev.add
 	cfg.Times.Heartbeat, cfg.Times.HeartbeatTimeout, cfg.Times.APD = time.Millisecond, 10*time.Second, 5*time.Millisecond
-	d := mount(t, cfg)
-	ev.wait(t, HeartbeatAnswered, 0)
+	d := mustMount(t, cfg)
+	ev.waitFor(t, HeartbeatAnswered, 0)
 	mark := ev.count()
 	s.Hook(func(nfstest.Op) nfstest.Verdict { return nfstest.Verdict{Status: uint32(ErrStale)} })
-	if e := ev.wait(t, APDStarted, mark); e.N != 3 {
+	if e := ev.waitFor(t, APDStarted, mark); e.N != 3 {
 		t.Errorf("APD started after %d missed heartbeats", e.N)
 	}
-	ev.wait(t, APDTimedOut, mark)
+	ev.waitFor(t, APDTimedOut, mark)
 	if _, err := d.Stat(t.Context(), "x"); !errors.Is(err, ErrAPD) || !d.Down() {
 		t.Errorf("I/O while all paths are down: %v", err)
 	}
 	s.Hook(nil)
-	ev.wait(t, APDCleared, mark)
+	ev.waitFor(t, APDCleared, mark)
 	if _, err := d.Stat(t.Context(), ""); err != nil || d.Down() {
-		t.Errorf("I/O after it: %v", err)
+		t.Errorf("I/O after the APD: %v", err)
 	}
 }
 
-// A call that waits while the paths go down ends then, not before and not never.
-func TestAllPathsDownEndsCallsUnderWay(t *testing.T) {
-	s := serve(t)
-	cfg := config(s)
+// A call that waits when all paths go down fails with ErrAPD.
+func TestAllPathsDownEndsPendingCalls(t *testing.T) {
+	s := startServer(t)
+	cfg := clientConfig(s)
 	cfg.Times.Heartbeat, cfg.Times.HeartbeatTimeout, cfg.Times.APD = time.Millisecond, time.Millisecond, 5*time.Millisecond
-	d := mount(t, cfg)
+	d := mustMount(t, cfg)
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -518,8 +518,8 @@ func TestAllPathsDownEndsCallsUnderWay(t *testing.T) {
 }
 
 func TestCanceledCallEnds(t *testing.T) {
-	s := serve(t)
-	d := mount(t, config(s))
+	s := startServer(t)
+	d := mustMount(t, clientConfig(s))
 	ctx, cancel := context.WithCancel(t.Context())
 	s.Hook(func(nfstest.Op) nfstest.Verdict {
 		cancel()
@@ -535,9 +535,9 @@ func TestCanceledCallEnds(t *testing.T) {
 }
 
 func TestFullServerFailsTheWriter(t *testing.T) {
-	s := serve(t)
-	d := mount(t, config(s))
-	f := create(t, d, "x")
+	s := startServer(t)
+	d := mustMount(t, clientConfig(s))
+	f := mustCreate(t, d, "x")
 	s.SetRoom(1 << 20)
 	if err := writeAll(t, f, randomBytes(4<<20)); StatusOf(err) != ErrNoSpc {
 		t.Error(err)
@@ -545,11 +545,11 @@ func TestFullServerFailsTheWriter(t *testing.T) {
 	closeFile(t, f)
 }
 
-func TestJukeboxIsTriedAgain(t *testing.T) {
-	s := serve(t)
-	cfg := config(s)
+func TestJukeboxIsRetried(t *testing.T) {
+	s := startServer(t)
+	cfg := clientConfig(s)
 	cfg.Times.Jukebox = time.Millisecond
-	d := mount(t, cfg)
+	d := mustMount(t, cfg)
 	left := 3
 	s.Hook(func(nfstest.Op) nfstest.Verdict {
 		if left--; left >= 0 {
@@ -562,17 +562,17 @@ func TestJukeboxIsTriedAgain(t *testing.T) {
 	}
 }
 
-// Replies that are not what RFC 1813 says are errors, never passed over.
-func TestRepliesOfAWrongShape(t *testing.T) {
+// Replies that violate RFC 1813 are errors.
+func TestInvalidReplies(t *testing.T) {
 	const fileIDAt = 4 + 5*4 + 2*8 + 8 + 8 // status, type to gid, size and used, rdev, fsid
 	for name, tc := range map[string]struct {
-		proc string
-		bend func([]byte) []byte
-		want error
+		proc   string
+		change func([]byte) []byte
+		want   error
 	}{
 		"cut short":       {"GETATTR", func(b []byte) []byte { return b[:len(b)-4] }, nil},
 		"too long":        {"GETATTR", func(b []byte) []byte { return append(b, 0, 0, 0, 0) }, nil},
-		"nothing":         {"GETATTR", func([]byte) []byte { return nil }, nil},
+		"empty":           {"GETATTR", func([]byte) []byte { return nil }, nil},
 		"file type 9":     {"GETATTR", func(b []byte) []byte { b[7] = 9; return b }, nil},
 		"another fileid":  {"GETATTR", func(b []byte) []byte { b[fileIDAt+7]++; return b }, ErrFileID},
 		"a boolean of 7":  {"WRITE", func(b []byte) []byte { b[7] = 7; return b }, nil},
@@ -581,17 +581,17 @@ func TestRepliesOfAWrongShape(t *testing.T) {
 		"wrote nothing":   {"WRITE", func(b []byte) []byte { clear(b[len(b)-16 : len(b)-12]); return b }, nil},
 		"wrong size":      {"SETATTR", func(b []byte) []byte { b[len(b)-84+20+7]++; return b }, nil},
 		"no data, no end": {"READ", func(b []byte) []byte { return append(b[:4+4+84], 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) }, nil},
-		"count lies":      {"READ", func(b []byte) []byte { b[4+4+84+3]--; return b }, nil},
+		"wrong count":     {"READ", func(b []byte) []byte { b[4+4+84+3]--; return b }, nil},
 	} {
-		s := serve(t)
-		d := mount(t, config(s))
-		f := create(t, d, "x")
+		s := startServer(t)
+		d := mustMount(t, clientConfig(s))
+		f := mustCreate(t, d, "x")
 		if err := f.WriteAt(t.Context(), []byte("four"), 0); err != nil {
 			t.Fatal(err)
 		}
 		s.Hook(func(op nfstest.Op) nfstest.Verdict {
 			if op.Proc == tc.proc {
-				return nfstest.Verdict{AlterReply: tc.bend}
+				return nfstest.Verdict{AlterReply: tc.change}
 			}
 			return nfstest.Verdict{}
 		})

@@ -6,7 +6,7 @@ import (
 	"github.com/decamp/decamp/internal/lab/xdr"
 )
 
-// What a server sends is never trusted.
+// Arbitrary replies of a server are refused, or give valid results.
 func FuzzReplies(f *testing.F) {
 	f.Add(uint32(procRead), []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 4, 1, 2, 3, 4})
 	f.Add(uint32(procReadDir), append(make([]byte, 16), 0, 0, 0, 0, 0, 0, 0, 1))
@@ -14,7 +14,7 @@ func FuzzReplies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, proc uint32, reply []byte) { fuzzReply(t, proc, reply) })
 }
 
-// fuzzReply feeds bytes to the readers of results.
+// fuzzReply parses arbitrary bytes as the result of a call.
 func fuzzReply(t *testing.T, proc uint32, reply []byte) {
 	t.Helper()
 	var a Attr
@@ -42,7 +42,7 @@ func fuzzReply(t *testing.T, proc uint32, reply []byte) {
 	if proc == procLookup && (h == "" || len(h) > maxHandleV3) {
 		t.Errorf("handle of %d bytes", len(h))
 	}
-	if len(p.entries) > len(reply)/28 { // the least an entry takes
-		t.Errorf("%d entries of %d bytes", len(p.entries), len(reply))
+	if len(p.entries) > len(reply)/28 { // minimum size of an entry
+		t.Errorf("%d entries from %d bytes", len(p.entries), len(reply))
 	}
 }

@@ -15,21 +15,21 @@ import (
 	"time"
 )
 
-// ganesha is a real NFS server that somebody else wrote: the judge of the client.
+// ganesha is nfs-ganesha, an independent NFS server for tests of the client.
 type ganesha struct {
-	dir    string // exported
+	dir    string // exported directory
 	conf   string
 	cmd    *exec.Cmd
 	exited chan error
 }
 
-// insideEnv tells the test binary that it runs where it has a network of its own.
+// insideEnv is set in the test binary that runs in new namespaces.
 const insideEnv = "NFSCLIENT_INSIDE"
 
-// inside runs the test again in network and mount namespaces of its own, where ports 111
-// and 2049 are free and /run is empty. It returns true there, and false where the test
-// began and is already over.
-func inside(t *testing.T) bool {
+// runInNamespaces runs the test again in new network and mount namespaces, where ports 111
+// and 2049 are free and /run is empty. It returns true in the new process, and false in the
+// first process after the run.
+func runInNamespaces(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(insideEnv) != "" {
 		return true
@@ -40,7 +40,7 @@ func inside(t *testing.T) bool {
 		}
 	}
 	if exec.Command("unshare", "--net", "--mount", "true").Run() != nil {
-		t.Skip("no namespaces of one's own here: needs root")
+		t.Skip("cannot create namespaces: needs root")
 	}
 	const script = `ip link set lo up && mount -t tmpfs tmpfs /run && mkdir -p /run/rpcbind && rpcbind -w -f & rpcbind=$!
 until [ -S /run/rpcbind.sock ] || ! kill -0 $rpcbind; do sleep 0.02; done
@@ -86,11 +86,11 @@ func (g *ganesha) start(t *testing.T) {
 	}
 	g.exited = make(chan error, 1)
 	go func(cmd *exec.Cmd, exited chan<- error) { exited <- cmd.Wait() }(g.cmd, g.exited)
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 		select {
 		case err := <-g.exited:
 			g.exited <- err
-			text, _ := os.ReadFile(log) // shown if it is there
+			text, _ := os.ReadFile(log) // empty if the file does not exist
 			t.Skipf("nfs-ganesha does not run here: %v\n%s", err, text)
 		default:
 		}
@@ -103,8 +103,8 @@ func (g *ganesha) start(t *testing.T) {
 	}
 }
 
-// registered asks the portmapper for both programs and tries their ports: after a restart
-// it may still know the ports of the server that was killed.
+// registered reports whether the portmapper knows both programs and their ports accept
+// connections. After a restart, the portmapper may still have the ports of the killed server.
 func (g *ganesha) registered(t *testing.T) bool {
 	cfg := g.config().withDefaults()
 	for prog, vers := range map[uint32]uint32{progMount: versMount, progNFS: versNFS} {
@@ -123,27 +123,27 @@ func (g *ganesha) registered(t *testing.T) bool {
 
 func (g *ganesha) kill(t *testing.T) {
 	t.Helper()
-	_ = g.cmd.Process.Kill() // it may have ended
+	_ = g.cmd.Process.Kill() // the process may have ended
 	<-g.exited
 }
 
 func (g *ganesha) config() Config {
-	return Config{Host: "127.0.0.1", Path: g.dir, Machine: "esx1", Times: Times{Reconnect: 10 * time.Millisecond, Mount: patience, Silence: patience}}
+	return Config{Host: "127.0.0.1", Path: g.dir, Machine: "esx1", Times: Times{Reconnect: 10 * time.Millisecond, Mount: testTimeout, Silence: testTimeout}}
 }
 
-func TestGaneshaAgrees(t *testing.T) {
-	if !inside(t) {
+func TestGanesha(t *testing.T) {
+	if !runInNamespaces(t) {
 		return
 	}
 	g := startGanesha(t)
-	d := mount(t, g.config())
+	d := mustMount(t, g.config())
 	ctx := t.Context()
 	if err := d.MkdirAll(ctx, "web01"); err != nil {
 		t.Fatal(err)
 	}
-	f := create(t, d, "web01/web01-flat.vmdk")
+	f := mustCreate(t, d, "web01/web01-flat.vmdk")
 	if names := listNames(t, g.dir+"/web01"); len(names) != 2 || names[0] != lockName(f.FileID()) {
-		t.Errorf("files while one is open: %v", names)
+		t.Errorf("files while a file is open: %v", names)
 	}
 	if err := f.Truncate(ctx, 64<<30); err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestGaneshaAgrees(t *testing.T) {
 	}
 	back := make([]byte, len(data))
 	if _, err := f.ReadAt(ctx, back, 0); err != nil || !bytes.Equal(back, data) {
-		t.Errorf("read back: %v, or it differs", err)
+		t.Errorf("read back: %v, or the content differs", err)
 	}
 	if _, err := f.ReadAt(ctx, back, 64<<30); err != io.EOF {
 		t.Errorf("read at the end: %v", err)
@@ -180,18 +180,18 @@ func TestGaneshaAgrees(t *testing.T) {
 	}
 }
 
-func TestGaneshaIsKilledAndComesBack(t *testing.T) {
-	if !inside(t) {
+func TestGaneshaRestarts(t *testing.T) {
+	if !runInNamespaces(t) {
 		return
 	}
 	g := startGanesha(t)
 	for _, unstableWrites := range []bool{false, true} {
-		ev := newEvents()
+		ev := newEventLog()
 		cfg := g.config()
 		cfg.Unstable, cfg.OnEvent = unstableWrites, ev.add
-		d := mount(t, cfg)
+		d := mustMount(t, cfg)
 		name := fmt.Sprintf("x-%v", unstableWrites)
-		f := create(t, d, name)
+		f := mustCreate(t, d, name)
 		data := randomBytes(8 << 20)
 		w := f.NewWriter(t.Context(), 0)
 		for off := 0; off < len(data); off += ioSize {
@@ -206,10 +206,10 @@ func TestGaneshaIsKilledAndComesBack(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		ev.wait(t, ConnBack, 0)
+		ev.waitFor(t, ConnBack, 0)
 		closeFile(t, f)
 		if got, err := os.ReadFile(filepath.Join(g.dir, name)); err != nil || !bytes.Equal(got, data) {
-			t.Errorf("%d bytes arrived, %v, or they differ", len(got), err)
+			t.Errorf("%d bytes arrived, %v, or the content differs", len(got), err)
 		}
 		if err := d.Unmount(t.Context()); err != nil {
 			t.Error(err)

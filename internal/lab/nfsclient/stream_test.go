@@ -9,10 +9,10 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfstest"
 )
 
-func TestStreamWritesItsBlockOverAndOver(t *testing.T) {
-	s := serve(t)
-	d := mount(t, config(s))
-	f := create(t, d, "x")
+func TestStreamRepeatsItsBlock(t *testing.T) {
+	s := startServer(t)
+	d := mustMount(t, clientConfig(s))
+	f := mustCreate(t, d, "x")
 	block := randomBytes(ioSize)
 	const blocks = 50
 	for _, inFlight := range []int{1, 8} {
@@ -20,7 +20,7 @@ func TestStreamWritesItsBlockOverAndOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := s.Read("x"); err != nil || !bytes.Equal(got, bytes.Repeat(block, blocks)) {
-			t.Errorf("%d in flight: %d bytes arrived, %v, or they differ", inFlight, len(got), err)
+			t.Errorf("%d in flight: %d bytes arrived, %v, or the content differs", inFlight, len(got), err)
 		}
 	}
 	if err := f.Commit(t.Context()); err != nil {
@@ -30,9 +30,9 @@ func TestStreamWritesItsBlockOverAndOver(t *testing.T) {
 }
 
 func TestStreamEndsWithTheFirstError(t *testing.T) {
-	s := serve(t)
-	d := mount(t, config(s))
-	f := create(t, d, "x")
+	s := startServer(t)
+	d := mustMount(t, clientConfig(s))
+	f := mustCreate(t, d, "x")
 	s.SetRoom(3 * ioSize)
 	var status *StatusError
 	if err := f.Stream(randomBytes(ioSize), 4, 50*ioSize).Write(t.Context()); !errors.As(err, &status) || status.Status != ErrNoSpc {
@@ -42,9 +42,9 @@ func TestStreamEndsWithTheFirstError(t *testing.T) {
 }
 
 func TestStreamEndsWithItsContext(t *testing.T) {
-	s := serve(t)
-	d := mount(t, config(s))
-	f := create(t, d, "x")
+	s := startServer(t)
+	d := mustMount(t, clientConfig(s))
+	f := mustCreate(t, d, "x")
 	ctx, cancel := context.WithCancel(t.Context())
 	s.Hook(func(op nfstest.Op) (v nfstest.Verdict) {
 		if op.Proc == "WRITE" && op.Length == ioSize { // the lock's renewals are shorter

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestStopsAndComesBackWithItsData(t *testing.T) {
+func TestDataSurvivesACrash(t *testing.T) {
 	s := Start(t)
 	query := func(sql string) (string, error) {
 		out, err := exec.Command("psql", "-X", "-A", "-t", "-d", s.URL(), "-c", sql).CombinedOutput()
@@ -20,7 +20,7 @@ func TestStopsAndComesBackWithItsData(t *testing.T) {
 	s.Kill()
 	if c, err := net.Dial("tcp", s.Addr()); err == nil {
 		c.Close()
-		t.Error("killed, it takes connections")
+		t.Error("a killed server accepts connections")
 	}
 	s.Restart()
 	if out, err := query("select n from t"); err != nil || out != "42\n" {
@@ -28,16 +28,16 @@ func TestStopsAndComesBackWithItsData(t *testing.T) {
 	}
 }
 
-func TestFrozenItAnswersNothingAndThenGoesOn(t *testing.T) {
+func TestSuspendAndContinue(t *testing.T) {
 	s := Start(t)
 	s.Suspend()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, "psql", "-X", "-d", s.URL(), "-c", "select 1").CombinedOutput(); err == nil {
-		t.Errorf("frozen, it answers %s", out)
+		t.Errorf("a suspended server answers %s", out)
 	}
 	s.Continue()
 	if out, err := exec.Command("psql", "-X", "-d", s.URL(), "-c", "select 1").CombinedOutput(); err != nil {
-		t.Errorf("thawed: %v: %s", err, out)
+		t.Errorf("after Continue: %v: %s", err, out)
 	}
 }

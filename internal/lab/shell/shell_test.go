@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for what should come at once.
-const patience = time.Minute
+// testTimeout limits the wait for an event that should happen at once.
+const testTimeout = time.Minute
 
-// box is a machine with a few commands and files in memory.
-type box struct {
+// testMachine is a machine with a few commands and files in memory.
+type testMachine struct {
 	*Machine
 	mu    sync.Mutex
 	files map[string]*bytes.Buffer
-	block chan string // the args of "block" commands that have begun
+	block chan string // arguments of each started "block" command
 }
 
-func newBox(t *testing.T) *box {
-	b := &box{files: map[string]*bytes.Buffer{}, block: make(chan string, 10)}
+func newTestMachine(t *testing.T) *testMachine {
+	b := &testMachine{files: map[string]*bytes.Buffer{}, block: make(chan string, 10)}
 	b.Machine = &Machine{Open: b.open, Commands: map[string]Command{
 		"args": func(c *Call) int { fmt.Fprintf(c.Out, "%q\n", c.Args[1:]); return 0 },
 		"cat":  func(c *Call) int { _, err := io.Copy(c.Out, c.In); return map[bool]int{true: 0, false: 1}[err == nil] },
@@ -44,7 +44,7 @@ func newBox(t *testing.T) *box {
 }
 
 type memFile struct {
-	b   *box
+	b   *testMachine
 	buf *bytes.Buffer
 	in  io.Reader
 }
@@ -57,7 +57,7 @@ func (f *memFile) Write(p []byte) (int, error) {
 	return f.buf.Write(p)
 }
 
-func (b *box) open(name string, mode Mode) (io.ReadWriteCloser, error) {
+func (b *testMachine) open(name string, mode Mode) (io.ReadWriteCloser, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	buf := b.files[name]
@@ -71,7 +71,7 @@ func (b *box) open(name string, mode Mode) (io.ReadWriteCloser, error) {
 	return &memFile{b, buf, strings.NewReader(buf.String())}, nil
 }
 
-func (b *box) file(name string) string {
+func (b *testMachine) fileContent(name string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if f := b.files[name]; f != nil {
@@ -80,20 +80,20 @@ func (b *box) file(name string) string {
 	return "(no file)"
 }
 
-// do runs a script to its end.
-func (b *box) do(t *testing.T, script string) (out string, status int) {
+// runScript runs a script and waits for its end.
+func (b *testMachine) runScript(t *testing.T, script string) (out string, status int) {
 	t.Helper()
 	var buf lockedBuffer
 	p := b.Start(script, strings.NewReader("input"), &buf, &buf)
-	wait(t, p.Done())
+	waitDone(t, p.Done())
 	return buf.String(), p.Status()
 }
 
-func wait(t *testing.T, done <-chan struct{}) {
+func waitDone(t *testing.T, done <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("the script does not end")
 	}
 }
@@ -158,8 +158,8 @@ func TestScripts(t *testing.T) {
 		`status 7 & wait $!; args $?`:     `["7"]`,
 		`echo "$$" | args`:                `[]`,
 	} {
-		if got, _ := newBox(t).do(t, script); strings.TrimSuffix(got, "\n") != want {
-			t.Errorf("%s\ngave %s\nwant %s", script, got, want)
+		if got, _ := newTestMachine(t).runScript(t, script); strings.TrimSuffix(got, "\n") != want {
+			t.Errorf("%s\ngot  %s\nwant %s", script, got, want)
 		}
 	}
 }
@@ -168,70 +168,70 @@ func TestStatus(t *testing.T) {
 	for script, want := range map[string]int{
 		"": 0, "status 9": 9, "exit 5; status 1": 5, "nosuch": 127, "status 2; echo": 0, "'": 2, "status 3 | true": 0, "sh -c 'exit 6'": 6,
 	} {
-		if _, got := newBox(t).do(t, script); got != want {
+		if _, got := newTestMachine(t).runScript(t, script); got != want {
 			t.Errorf("%q: status %d, want %d", script, got, want)
 		}
 	}
 }
 
-// The way everybody starts a long copy on a host.
+// detached starts a long command in the background, as clients start a copy on a host.
 const detached = `setsid sh -c 'echo $$ >/pid; block one >/log 2>&1; echo $? >/exit' </dev/null >/dev/null 2>&1 & echo $!`
 
 func TestDetachedProcessSurvivesItsSession(t *testing.T) {
-	b := newBox(t)
+	b := newTestMachine(t)
 	var out lockedBuffer
 	p := b.Start(detached, noInput{}, &out, &out)
-	wait(t, p.Done())
+	waitDone(t, p.Done())
 	<-b.block
 	p.Hangup()
-	if b.file("/pid") != out.String() {
-		t.Errorf("pid file %q, $! %q", b.file("/pid"), out.String())
+	if b.fileContent("/pid") != out.String() {
+		t.Errorf("pid file %q, $! %q", b.fileContent("/pid"), out.String())
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(out.String()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Signal(pid, 0); err != nil {
-		t.Errorf("it did not survive: %v", err)
+		t.Errorf("the process did not survive: %v", err)
 	}
-	if b.file("/exit") != "(no file)" {
-		t.Errorf("it ended: %q", b.file("/exit"))
+	if b.fileContent("/exit") != "(no file)" {
+		t.Errorf("the process ended: %q", b.fileContent("/exit"))
 	}
 	if err := b.Signal(-pid, TERM); err != nil {
 		t.Fatal(err)
 	}
-	b.gone(t, pid)
+	b.waitForEnd(t, pid)
 }
 
-// gone waits until a process has ended.
-func (b *box) gone(t *testing.T, pid int) {
+// waitForEnd waits until a process has ended.
+func (b *testMachine) waitForEnd(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); ; time.Sleep(time.Millisecond) {
 		if errors.Is(b.Signal(pid, 0), ErrNoProcess) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("process %d lives on", pid)
+			t.Fatalf("process %d is still running", pid)
 		}
 	}
 }
 
-func TestSessionEndHangsUpTheRest(t *testing.T) {
-	b := newBox(t)
+func TestSessionEndSendsHangup(t *testing.T) {
+	b := newTestMachine(t)
 	p := b.Start("block plain & nohup block kept >/dev/null 2>&1 & echo $!", noInput{}, io.Discard, io.Discard)
-	wait(t, p.Done())
+	waitDone(t, p.Done())
 	<-b.block
 	<-b.block
 	p.Hangup()
-	for deadline := time.Now().Add(patience); len(b.List()) > 1 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); len(b.List()) > 1 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 	}
 	if l := b.List(); len(l) != 1 || l[0].Name != "nohup" {
-		t.Errorf("left: %v", l)
+		t.Errorf("remaining processes: %v", l)
 	}
 }
 
 func TestKilledCommandHasTheStatusOfItsSignal(t *testing.T) {
-	b := newBox(t)
+	b := newTestMachine(t)
 	var out lockedBuffer
 	p := b.Start("block x; echo $?", noInput{}, &out, &out)
 	<-b.block
@@ -242,7 +242,7 @@ func TestKilledCommandHasTheStatusOfItsSignal(t *testing.T) {
 			}
 		}
 	}
-	wait(t, p.Done())
+	waitDone(t, p.Done())
 	if out.String() != "137\n" {
 		t.Errorf("%q", out.String())
 	}
@@ -256,12 +256,12 @@ type holder struct {
 func (h holder) Hold() { h.wg.Add(1) }
 func (h holder) Drop() { h.wg.Done() }
 
-// ssh host 'command &' hangs until the command ends, unless its output goes elsewhere.
+// A background command holds the output of the session, so ssh host 'command &' waits for its end.
 func TestOutputIsHeldByBackgroundProcesses(t *testing.T) {
-	b := newBox(t)
+	b := newTestMachine(t)
 	h := holder{io.Discard, &sync.WaitGroup{}}
 	p := b.Start("block held &", noInput{}, h, h)
-	wait(t, p.Done())
+	waitDone(t, p.Done())
 	<-b.block
 	released := make(chan struct{})
 	go func() {
@@ -270,34 +270,34 @@ func TestOutputIsHeldByBackgroundProcesses(t *testing.T) {
 	}()
 	select {
 	case <-released:
-		t.Error("nobody holds the output")
+		t.Error("the output is not held")
 	default:
 	}
 	p.Hangup()
-	wait(t, released)
+	waitDone(t, released)
 }
 
-// What went elsewhere is not held, though the shell that started it had it open.
-func TestRedirectedBackgroundProcessesHoldNothing(t *testing.T) {
+// A background command with redirected output does not hold the output of the session.
+func TestRedirectedBackgroundProcessesHoldNoOutput(t *testing.T) {
 	for _, script := range []string{"block x >/dev/null 2>&1 &", "(block x) >/dev/null 2>&1 &", "{ block x; } >/f 2>&1 &", detached} {
-		b := newBox(t)
+		b := newTestMachine(t)
 		h := holder{io.Discard, &sync.WaitGroup{}}
 		p := b.Start(script, noInput{}, h, h)
-		wait(t, p.Done())
+		waitDone(t, p.Done())
 		<-b.block
-		h.wg.Wait() // would never return
+		h.wg.Wait() // blocks if the output is held
 	}
 }
 
-func TestWriterToNobodyIsKilled(t *testing.T) {
-	b := newBox(t)
+func TestWriterToAClosedPipeIsKilled(t *testing.T) {
+	b := newTestMachine(t)
 	pr, pw := io.Pipe()
 	pr.Close()
 	p := b.Start("args x; sh -c 'args y'; status 0", noInput{}, pw, io.Discard)
-	wait(t, p.Done())
+	waitDone(t, p.Done())
 	var out lockedBuffer
 	p = b.Start("args x | status 5; echo $?", noInput{}, &out, &out)
-	wait(t, p.Done())
+	waitDone(t, p.Done())
 	if out.String() != "5\n" {
 		t.Errorf("%q", out.String())
 	}
@@ -313,12 +313,12 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: a script and an error", s)
 		}
 		if strings.Count(s, "'")%2 == 1 && !strings.ContainsAny(s, "\"\\#") && err == nil {
-			t.Errorf("%q: an open quote was taken", s)
+			t.Errorf("%q: an unterminated quote was accepted", s)
 		}
 	})
 }
 
-// Whatever is quoted as POSIX says arrives unchanged.
+// A word with the quotes of POSIX is parsed unchanged.
 func FuzzQuote(f *testing.F) {
 	f.Add("it's a \"disk\" $HOME `x` \\ \n;&|*")
 	f.Fuzz(func(t *testing.T, s string) {
@@ -335,7 +335,7 @@ func FuzzQuote(f *testing.F) {
 			t.Fatalf("%q: %v", s, l)
 		}
 		if got := x.expandWord(c.words[1]); len(got) != 1 || got[0] != s {
-			t.Errorf("%q became %q", s, got)
+			t.Errorf("got %q, want %q", got, s)
 		}
 	})
 }

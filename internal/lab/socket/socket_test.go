@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/lab/socket"
 )
 
-func keep(t *testing.T) *socket.ReservedPort {
+func reservePort(t *testing.T) *socket.ReservedPort {
 	t.Helper()
 	k, err := socket.ReservePort("127.0.0.1:0")
 	if err != nil {
@@ -27,11 +27,11 @@ func keep(t *testing.T) *socket.ReservedPort {
 	return k
 }
 
-func TestWhoNamesItListensAgainAndAgain(t *testing.T) {
-	addr := keep(t).Addr()
+func TestReservedPortCanBeUsedRepeatedly(t *testing.T) {
+	addr := reservePort(t).Addr()
 	for range 2 {
 		if c, err := net.Dial("tcp", addr); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Fatalf("connected to what nobody serves: %v, %v", c, err)
+			t.Fatalf("connected to a port without a listener: %v, %v", c, err)
 		}
 		l, err := net.Listen("tcp", addr)
 		if err != nil {
@@ -43,27 +43,27 @@ func TestWhoNamesItListensAgainAndAgain(t *testing.T) {
 	}
 }
 
-// Who asks for any port does not get it, even where there is no other to choose from. At another
-// address, where it is free, the same question gets it.
-func TestNobodyElseGetsIt(t *testing.T) {
-	addr, err := netip.ParseAddrPort(keep(t).Addr())
+// The kernel does not assign the reserved port, even if no other port is permitted. It assigns the
+// port on another address.
+func TestReservedPortIsNotAssigned(t *testing.T) {
+	addr, err := netip.ParseAddrPort(reservePort(t).Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := int(addr.Port())
 	for addr, want := range map[string]error{"127.0.0.1:0": syscall.EADDRINUSE, "127.0.0.2:0": nil} {
-		l, err := onlyFrom(n).Listen(t.Context(), "tcp", addr)
+		l, err := onlyPort(n).Listen(t.Context(), "tcp", addr)
 		if err == nil {
 			l.Close()
 		}
 		if !errors.Is(err, want) {
-			t.Errorf("any port of %s, if it is %d: %v, want %v", addr, n, err, want)
+			t.Errorf("listen on %s with only port %d: %v, want %v", addr, n, err, want)
 		}
 	}
 }
 
-// onlyFrom lets the kernel choose between one port and none, which it can be told since Linux 6.3.
-func onlyFrom(n int) *net.ListenConfig {
+// onlyPort returns a configuration that permits the kernel to assign only one port. It needs Linux 6.3.
+func onlyPort(n int) *net.ListenConfig {
 	return &net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var set error
 		err := c.Control(func(fd uintptr) {
@@ -73,7 +73,7 @@ func onlyFrom(n int) *net.ListenConfig {
 	}}
 }
 
-func TestWhatIsNotKept(t *testing.T) {
+func TestReservePortErrors(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -88,14 +88,15 @@ func TestWhatIsNotKept(t *testing.T) {
 	}
 }
 
-// A listener that was closed may be there for a moment yet, in a process that is being started.
-func TestListenOutwaitsWhatIsClosedAlready(t *testing.T) {
-	addr := keep(t).Addr()
-	was, err := net.Listen("tcp", addr)
+// Listen retries while another listener uses the port. A closed listener may stay open for a moment in
+// a process that is starting.
+func TestListenWaitsForAClosedListener(t *testing.T) {
+	addr := reservePort(t).Addr()
+	old, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(20*time.Millisecond, func() { was.Close() })
+	time.AfterFunc(20*time.Millisecond, func() { old.Close() })
 	l, err := socket.Listen(addr)
 	if err != nil {
 		t.Fatal(err)
@@ -104,6 +105,6 @@ func TestListenOutwaitsWhatIsClosedAlready(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := socket.Listen("192.0.2.1:0"); err == nil {
-		t.Error("listening at an address that is not this machine's")
+		t.Error("listening on an address of another machine")
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// tracked is web01 with change tracking and an 80 MiB disk.
-func tracked() VM {
+// trackedVM returns web01 with change tracking and an 80 MiB disk.
+func trackedVM() VM {
 	return VM{Name: "web01", ChangeTracking: true, Disks: []Disk{{Capacity: 80 << 20, Fill: 40, Seed: 1}}}
 }
 
-func query(c *vim25.Client, vm mo.VirtualMachine, key int32, off int64, changeID string, snapshot *types.ManagedObjectReference) (types.DiskChangeInfo, error) {
+func queryAreas(c *vim25.Client, vm mo.VirtualMachine, key int32, off int64, changeID string, snapshot *types.ManagedObjectReference) (types.DiskChangeInfo, error) {
 	res, err := methods.QueryChangedDiskAreas(context.Background(), c, &types.QueryChangedDiskAreas{
 		This: vm.Self, Snapshot: snapshot, DeviceKey: key, StartOffset: off, ChangeId: changeID,
 	})
@@ -28,11 +28,11 @@ func query(c *vim25.Client, vm mo.VirtualMachine, key int32, off int64, changeID
 	return res.Returnval, nil
 }
 
-// areas iterates over all pages, as the API wants it: by StartOffset + Length.
-func areas(t *testing.T, c *vim25.Client, vm mo.VirtualMachine, size int64) (list []types.DiskChangeExtent, pages, empty int) {
+// allAreas reads all pages. Each page starts at StartOffset + Length of the previous one.
+func allAreas(t *testing.T, c *vim25.Client, vm mo.VirtualMachine, size int64) (list []types.DiskChangeExtent, pages, empty int) {
 	t.Helper()
 	for off := int64(0); off < size; pages++ {
-		page, err := query(c, vm, 2000, off, "*", nil)
+		page, err := queryAreas(c, vm, 2000, off, "*", nil)
 		if err != nil {
 			t.Fatalf("page at %d: %v", off, err)
 		}
@@ -48,8 +48,8 @@ func areas(t *testing.T, c *vim25.Client, vm mo.VirtualMachine, size int64) (lis
 	return list, pages, empty
 }
 
-// expected rounds the disk's data out to granularity by looking at every byte.
-func expected(t *testing.T, l *Lab, granularity int64) (list []types.DiskChangeExtent) {
+// expectedAreas returns the areas with nonzero bytes, rounded to granularity.
+func expectedAreas(t *testing.T, l *Lab, granularity int64) (list []types.DiskChangeExtent) {
 	t.Helper()
 	p := diskBytes(t, l)
 	for off := int64(0); off < int64(len(p)); off += granularity {
@@ -69,7 +69,7 @@ func expected(t *testing.T, l *Lab, granularity int64) (list []types.DiskChangeE
 func TestAllocatedAreasAreExactlyTheData(t *testing.T) {
 	for _, tc := range []struct {
 		cfg       CBT
-		wantPages int // at least
+		wantPages int // minimum number of pages
 		wantEmpty bool
 	}{
 		{CBT{}, 1, false},
@@ -78,10 +78,10 @@ func TestAllocatedAreasAreExactlyTheData(t *testing.T) {
 		{CBT{EmptyPages: true}, 4, true},
 		{CBT{EmptyPages: true, MaxAreas: 1, Granularity: 128 << 10}, 4, true},
 	} {
-		l := start(t, Config{CBT: tc.cfg, VMs: []VM{tracked()}})
+		l := startLab(t, Config{CBT: tc.cfg, VMs: []VM{trackedVM()}})
 		c := login(t, l)
-		got, pages, empty := areas(t, c.Client, allVMs(t, c.Client)["web01"], 80<<20)
-		if want := expected(t, l, int64(l.cfg.CBT.Granularity)); !slices.Equal(got, want) {
+		got, pages, empty := allAreas(t, c.Client, allVMs(t, c.Client)["web01"], 80<<20)
+		if want := expectedAreas(t, l, int64(l.cfg.CBT.Granularity)); !slices.Equal(got, want) {
 			t.Errorf("%+v: areas\n%v\nwant\n%v", tc.cfg, got, want)
 		}
 		if pages < tc.wantPages || (empty > 0) != tc.wantEmpty {
@@ -100,38 +100,38 @@ func TestAllocatedAreasAreExactlyTheData(t *testing.T) {
 func TestMapByKindOfDisk(t *testing.T) {
 	whole := []types.DiskChangeExtent{{Start: 0, Length: 80 << 20}}
 	for name, change := range map[string]func(*Config){
-		"thick": func(c *Config) { c.VMs[0].Disks[0].Thick = true },
-		"NFS":   func(c *Config) { c.Datastores = []Datastore{{Name: "datastore1", Type: "NFS"}} },
-		"asked": func(c *Config) { c.Datastores = []Datastore{{Name: "datastore1", Map: MapWhole}} },
+		"thick":     func(c *Config) { c.VMs[0].Disks[0].Thick = true },
+		"NFS":       func(c *Config) { c.Datastores = []Datastore{{Name: "datastore1", Type: "NFS"}} },
+		"whole map": func(c *Config) { c.Datastores = []Datastore{{Name: "datastore1", Map: MapWhole}} },
 	} {
-		cfg := Config{VMs: []VM{tracked()}}
+		cfg := Config{VMs: []VM{trackedVM()}}
 		change(&cfg)
-		l := start(t, cfg)
+		l := startLab(t, cfg)
 		c := login(t, l)
-		if got, _, _ := areas(t, c.Client, allVMs(t, c.Client)["web01"], 80<<20); !slices.Equal(got, whole) {
+		if got, _, _ := allAreas(t, c.Client, allVMs(t, c.Client)["web01"], 80<<20); !slices.Equal(got, whole) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	l := start(t, Config{Datastores: []Datastore{{Name: "datastore1", Type: "vsan"}}, VMs: []VM{tracked()}})
+	l := startLab(t, Config{Datastores: []Datastore{{Name: "datastore1", Type: "vsan"}}, VMs: []VM{trackedVM()}})
 	c := login(t, l)
-	if _, err := query(c.Client, allVMs(t, c.Client)["web01"], 2000, 0, "*", nil); !fault.Is(err, &types.FileFault{}) {
+	if _, err := queryAreas(c.Client, allVMs(t, c.Client)["web01"], 2000, 0, "*", nil); !fault.Is(err, &types.FileFault{}) {
 		t.Errorf("vSAN: %v, want FileFault", err)
 	}
 }
 
-func TestLyingMapOmitsData(t *testing.T) {
-	l := start(t, Config{VMs: []VM{tracked()}})
+func TestHiddenDataIsOmitted(t *testing.T) {
+	l := startLab(t, Config{VMs: []VM{trackedVM()}})
 	c := login(t, l)
 	vm := allVMs(t, c.Client)["web01"]
-	before, _, _ := areas(t, c.Client, vm, 80<<20)
-	lie := Span{Offset: before[0].Start + 4096, Length: 8192}
-	if err := l.HideFromMap("web01", 0, lie); err != nil {
+	before, _, _ := allAreas(t, c.Client, vm, 80<<20)
+	hidden := Span{Offset: before[0].Start + 4096, Length: 8192}
+	if err := l.HideFromMap("web01", 0, hidden); err != nil {
 		t.Fatal(err)
 	}
-	after, _, _ := areas(t, c.Client, vm, 80<<20)
+	after, _, _ := allAreas(t, c.Client, vm, 80<<20)
 	want := append([]types.DiskChangeExtent{
 		{Start: before[0].Start, Length: 4096},
-		{Start: lie.Offset + lie.Length, Length: before[0].Length - 4096 - 8192},
+		{Start: hidden.Offset + hidden.Length, Length: before[0].Length - 4096 - 8192},
 	}, before[1:]...)
 	if !slices.Equal(after, want) {
 		t.Errorf("areas %v, want %v", after, want)
@@ -139,13 +139,13 @@ func TestLyingMapOmitsData(t *testing.T) {
 }
 
 func TestQueryRefusals(t *testing.T) {
-	plain := tracked()
+	plain := trackedVM()
 	plain.Name, plain.ChangeTracking = "plain", false
-	on := tracked()
+	on := trackedVM()
 	on.Name, on.PoweredOn = "on", true
 	snapped := on
 	snapped.Name, snapped.Snapshots = "snapped", []string{"s1"}
-	l := start(t, Config{VMs: []VM{tracked(), plain, on, snapped}})
+	l := startLab(t, Config{VMs: []VM{trackedVM(), plain, on, snapped}})
 	c := login(t, l)
 	vms := allVMs(t, c.Client)
 	web, snap := vms["web01"], vms["snapped"].Snapshot.CurrentSnapshot
@@ -168,35 +168,35 @@ func TestQueryRefusals(t *testing.T) {
 		{"made-up id", web, 2000, 0, "52 00/1", nil, &types.FileFault{}},
 		{"empty id", web, 2000, 0, "", nil, &types.FileFault{}},
 	} {
-		_, err := query(c.Client, tc.vm, tc.key, tc.off, tc.id, tc.snap)
+		_, err := queryAreas(c.Client, tc.vm, tc.key, tc.off, tc.id, tc.snap)
 		if tc.fault == nil && err != nil || tc.fault != nil && !fault.Is(err, tc.fault) {
 			t.Errorf("%s: %v, want %T", tc.what, err, tc.fault)
 		}
 	}
 }
 
-func TestNothingChangedSinceAnID(t *testing.T) {
-	l := start(t, Config{VMs: []VM{tracked()}})
+func TestCurrentChangeIDHasNoChanges(t *testing.T) {
+	l := startLab(t, Config{VMs: []VM{trackedVM()}})
 	c := login(t, l)
 	vm := allVMs(t, c.Client)["web01"]
 	id := diskOf(t, vm, 0).Backing.(*types.VirtualDiskFlatVer2BackingInfo).ChangeId
-	page, err := query(c.Client, vm, 2000, 4096, id, nil)
+	page, err := queryAreas(c.Client, vm, 2000, 4096, id, nil)
 	if err != nil || page.Length != 80<<20-4096 || len(page.ChangedArea) != 0 {
 		t.Errorf("page %+v: %v", page, err)
 	}
 }
 
-// The simulator's tasks assert the type of global objects; a wrapper left there panics.
+// The simulator's tasks assert the type of global objects, and panic if one is a wrapper.
 func TestSnapshotAfterQueryDoesNotPanic(t *testing.T) {
-	l := start(t, Config{VMs: []VM{tracked()}})
+	l := startLab(t, Config{VMs: []VM{trackedVM()}})
 	c := login(t, l)
 	vm := allVMs(t, c.Client)["web01"]
-	if _, err := query(c.Client, vm, 2000, 0, "*", nil); err != nil {
+	if _, err := queryAreas(c.Client, vm, 2000, 0, "*", nil); err != nil {
 		t.Fatal(err)
 	}
 	createSnapshot(t, c.Client, vm.Self)
 	vm = allVMs(t, c.Client)["web01"]
-	if _, err := query(c.Client, vm, 2000, 0, "*", vm.Snapshot.CurrentSnapshot); err != nil {
+	if _, err := queryAreas(c.Client, vm, 2000, 0, "*", vm.Snapshot.CurrentSnapshot); err != nil {
 		t.Error(err)
 	}
 	disk, _ := l.Disk("web01", 0)

@@ -18,8 +18,8 @@ import (
 	"github.com/vmware/govmomi/vim25/xml"
 )
 
-// asked is a filter of all that people ask for, in all the ways that paths have.
-func asked(root types.ManagedObjectReference) types.PropertyFilterSpec {
+// allPropertiesFilter returns a filter with many kinds of properties and paths.
+func allPropertiesFilter(root types.ManagedObjectReference) types.PropertyFilterSpec {
 	child := &types.TraversalSpec{SelectionSpec: types.SelectionSpec{Name: "down"}, Type: "Folder", Path: "childEntity"}
 	again := []types.BaseSelectionSpec{&types.SelectionSpec{Name: "down"}}
 	for _, path := range []string{"vmFolder", "hostFolder", "datastoreFolder", "networkFolder", "host", "vm", "snapshot.currentSnapshot", "nothing"} {
@@ -40,26 +40,26 @@ func asked(root types.ManagedObjectReference) types.PropertyFilterSpec {
 	}
 }
 
-// The collector answers what the simulator does, to the letter.
-func TestCollectorAnswersAsTheSimulatorDoes(t *testing.T) {
+// The collector returns exactly the same objects as the simulator.
+func TestCollectorMatchesTheSimulator(t *testing.T) {
 	for _, vcenter := range []bool{false, true} {
-		l := start(t, Config{VCenter: vcenter, VMs: []VM{
+		l := startLab(t, Config{VCenter: vcenter, VMs: []VM{
 			{Name: "a", Disks: []Disk{{Capacity: 1 << 20}, {Capacity: 1 << 20, Thick: true}}, NICs: []NIC{{}}, Snapshots: []string{"s"}},
 			{Name: "b", PoweredOn: true, Firmware: "efi", ExtraConfig: map[string]string{"a": "b"}, Annotation: "<&>"},
 		}})
 		ctx := l.newContext()
 		ctx.Session = &simulator.Session{Registry: simulator.NewRegistry(), Map: ctx.Map}
-		req := &types.RetrievePropertiesEx{SpecSet: []types.PropertyFilterSpec{asked(l.model.ServiceContent.RootFolder)}}
-		ours := answer(t, new(collector).RetrievePropertiesEx(ctx, req))
-		theirs := answer(t, new(simulator.PropertyCollector).RetrievePropertiesEx(ctx, req))
-		if len(ours) < 10_000 || !bytes.Equal(ours, theirs) {
-			t.Errorf("vcenter %v: the collector answers\n%.3000s\nthe simulator\n%.3000s", vcenter, ours, theirs)
+		req := &types.RetrievePropertiesEx{SpecSet: []types.PropertyFilterSpec{allPropertiesFilter(l.model.ServiceContent.RootFolder)}}
+		got := marshalObjects(t, new(collector).RetrievePropertiesEx(ctx, req))
+		want := marshalObjects(t, new(simulator.PropertyCollector).RetrievePropertiesEx(ctx, req))
+		if len(got) < 10_000 || !bytes.Equal(got, want) {
+			t.Errorf("vcenter %v: got\n%.3000s\nwant\n%.3000s", vcenter, got, want)
 		}
 	}
 }
 
-// answer is what goes over the wire, an object a line, in the order of their references.
-func answer(t *testing.T, body soap.HasFault) []byte {
+// marshalObjects returns the objects of a reply as XML, one per line, sorted by reference.
+func marshalObjects(t *testing.T, body soap.HasFault) []byte {
 	t.Helper()
 	res := body.(*methods.RetrievePropertiesExBody).Res.Returnval
 	slices.SortFunc(res.Objects, func(a, b types.ObjectContent) int { return cmp.Compare(a.Obj.String(), b.Obj.String()) })
@@ -74,32 +74,32 @@ func answer(t *testing.T, body soap.HasFault) []byte {
 	return all
 }
 
-// What was answered stays what it was when its object changes.
-func TestAnswersAreCopies(t *testing.T) {
-	l := start(t, Config{VMs: []VM{{Name: "a", Annotation: "before"}}})
+// A reply does not change if its object changes later.
+func TestRepliesAreCopies(t *testing.T) {
+	l := startLab(t, Config{VMs: []VM{{Name: "a", Annotation: "before"}}})
 	ctx := l.newContext()
 	ctx.Session = &simulator.Session{Registry: simulator.NewRegistry(), Map: ctx.Map}
 	vm := ctx.Map.Any("VirtualMachine").(*simulator.VirtualMachine)
 	body := new(collector).RetrievePropertiesEx(ctx, &types.RetrievePropertiesEx{SpecSet: []types.PropertyFilterSpec{{
 		ObjectSet: []types.ObjectSpec{{Obj: vm.Self}}, PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{"config", "config.hardware"}}},
 	}}})
-	before := answer(t, body)
+	before := marshalObjects(t, body)
 	vm.Config.Annotation = "after"
 	for _, d := range vm.Config.Hardware.Device {
 		d.GetVirtualDevice().Key += 1000
 	}
-	if after := answer(t, body); !bytes.Equal(before, after) || !bytes.Contains(after, []byte("before")) {
-		t.Errorf("an answer changed with its object:\n%.2000s", after)
+	if after := marshalObjects(t, body); !bytes.Equal(before, after) || !bytes.Contains(after, []byte("before")) {
+		t.Errorf("the reply changed with its object:\n%.2000s", after)
 	}
 }
 
-// Pages are read when they are asked for. A token is good once, and for its session.
-func TestPagesOfAnAnswer(t *testing.T) {
+// A page is read when the client requests it. A token is valid once, and only in its session.
+func TestPagesOfAReply(t *testing.T) {
 	cfg := Config{VCenter: true}
 	for i := range 25 {
 		cfg.VMs = append(cfg.VMs, VM{Name: fmt.Sprintf("vm%02d", i)})
 	}
-	l := start(t, cfg)
+	l := startLab(t, cfg)
 	c, other := login(t, l), login(t, l)
 	ctx := context.Background()
 	first, err := methods.RetrievePropertiesEx(ctx, c, &types.RetrievePropertiesEx{
@@ -108,37 +108,37 @@ func TestPagesOfAnAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rename(t, c.Client, "vm24", "new name") // the simulator lists them as they were made
-	var told []string
+	renameVM(t, c.Client, "vm24", "new name") // the simulator lists VMs in the order of creation
+	var names []string
 	var sizes []int
 	for page := *first.Returnval; ; {
 		sizes = append(sizes, len(page.Objects))
 		for _, o := range page.Objects {
-			told = append(told, o.PropSet[0].Val.(string))
+			names = append(names, o.PropSet[0].Val.(string))
 		}
 		if page.Token == "" {
 			break
 		}
-		goOn := &types.ContinueRetrievePropertiesEx{This: c.ServiceContent.PropertyCollector, Token: page.Token}
-		if _, err := methods.ContinueRetrievePropertiesEx(ctx, other, goOn); err == nil {
-			t.Error("another session goes on with an answer")
+		request := &types.ContinueRetrievePropertiesEx{This: c.ServiceContent.PropertyCollector, Token: page.Token}
+		if _, err := methods.ContinueRetrievePropertiesEx(ctx, other, request); err == nil {
+			t.Error("another session can continue the reply")
 		}
-		next, err := methods.ContinueRetrievePropertiesEx(ctx, c, goOn)
+		next, err := methods.ContinueRetrievePropertiesEx(ctx, c, request)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := methods.ContinueRetrievePropertiesEx(ctx, c, goOn); err == nil {
-			t.Error("a token is good twice")
+		if _, err := methods.ContinueRetrievePropertiesEx(ctx, c, request); err == nil {
+			t.Error("the token was accepted twice")
 		}
 		page = next.Returnval
 	}
-	slices.Sort(told)
-	if !slices.Equal(sizes, []int{10, 10, 5}) || len(slices.Compact(told)) != 25 || told[0] != "new name" {
-		t.Errorf("pages of %v: %v", sizes, told)
+	slices.Sort(names)
+	if !slices.Equal(sizes, []int{10, 10, 5}) || len(slices.Compact(names)) != 25 || names[0] != "new name" {
+		t.Errorf("pages of %v: %v", sizes, names)
 	}
 }
 
-// namesOfVMs is a filter of all VMs there are.
+// namesOfVMs returns a filter for the names of all VMs.
 func namesOfVMs(t *testing.T, c *vim25.Client) types.PropertyFilterSpec {
 	t.Helper()
 	v, err := view.NewManager(c).CreateContainerView(context.Background(), c.ServiceContent.RootFolder, []string{"VirtualMachine"}, true)
@@ -151,7 +151,7 @@ func namesOfVMs(t *testing.T, c *vim25.Client) types.PropertyFilterSpec {
 	}
 }
 
-func rename(t *testing.T, c *vim25.Client, vm, to string) {
+func renameVM(t *testing.T, c *vim25.Client, vm, to string) {
 	t.Helper()
 	ref := allVMs(t, c)[vm].Self
 	task, err := object.NewVirtualMachine(c, ref).Rename(context.Background(), to)

@@ -35,11 +35,11 @@ func TestLoadConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := parseConfig(data); err != nil || !reflect.DeepEqual(again, cfg) {
-		t.Errorf("written and read again: %+v %v", again, err)
+		t.Errorf("after the round trip: %+v %v", again, err)
 	}
 }
 
-func TestConfigMistakesAreNamed(t *testing.T) {
+func TestConfigErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"vm": []}`:                                                                     `unknown field "vm"`,
 		`{"limits": {"connRate": "5 apples"}}`:                                           `"5 apples"`,
@@ -86,7 +86,7 @@ func FuzzParseConfig(f *testing.F) {
 			return
 		}
 		if err := cfg.withDefaults().validate(); err != nil {
-			t.Errorf("taken and then refused: %v", err)
+			t.Errorf("accepted by parseConfig, but refused by validate: %v", err)
 		}
 	})
 }
@@ -100,9 +100,9 @@ func FuzzParseRange(f *testing.F) {
 		first, length, partial, ok := parseRange(header, size)
 		switch {
 		case !ok && (first != 0 || length != 0):
-			t.Errorf("refused, with %d+%d", first, length)
+			t.Errorf("refused, but got range %d+%d", first, length)
 		case ok && !partial && (first != 0 || length != size):
-			t.Errorf("whole file is %d+%d of %d", first, length, size)
+			t.Errorf("got range %d+%d for the whole file of %d bytes", first, length, size)
 		case partial && (first < 0 || length <= 0 || first > size-length):
 			t.Errorf("%q: %d+%d of %d", header, first, length, size)
 		}
@@ -120,7 +120,7 @@ func FuzzParseTicketURL(f *testing.F) {
 	})
 }
 
-// The example in the manual must be one that starts.
+// The lab starts with the example in docs/lab.md.
 func TestManualExample(t *testing.T) {
 	data, err := os.ReadFile("../../../docs/lab.md")
 	if err != nil {
@@ -136,7 +136,7 @@ func TestManualExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.Addr = ""
-	if l := start(t, cfg); len(l.machines) != 2 {
+	if l := startLab(t, cfg); len(l.machines) != 2 {
 		t.Errorf("%d VMs", len(l.machines))
 	}
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/decamp/decamp/internal/lab/executable"
 )
 
-// The clients below are not ours: curl, and VMware's govc built from the pinned module.
+// These tests use independent clients: curl, and VMware's govc built from the pinned module.
 
-// requires ends the test if a program is not installed.
-func requires(t *testing.T, program string) {
+// requireProgram skips the test if a program is not installed.
+func requireProgram(t *testing.T, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
 		t.Skipf("needs %s: %v", program, err)
 	}
 }
 
-// run returns what a program printed and whether it succeeded.
-func run(t *testing.T, env []string, name string, args ...string) (string, error) {
+// runProgram returns the output of a program, and an error if it failed.
+func runProgram(t *testing.T, env []string, name string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Env = append(os.Environ(), env...)
@@ -48,13 +48,13 @@ var buildGovc = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(path)
 })
 
-// govc returns a func that runs govc against the lab with a session of its own.
-func govc(t *testing.T, l *Lab, password string) func(args ...string) (string, error) {
+// newGovc returns a function that runs govc against the lab, in a separate session.
+func newGovc(t *testing.T, l *Lab, password string) func(args ...string) (string, error) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("builds govc")
 	}
-	requires(t, "go")
+	requireProgram(t, "go")
 	program, err := buildGovc()
 	if err != nil {
 		t.Fatal(err)
@@ -65,14 +65,14 @@ func govc(t *testing.T, l *Lab, password string) func(args ...string) (string, e
 	env := []string{
 		"GOVC_URL=" + l.URL(), "GOVC_USERNAME=" + l.User(), "GOVC_PASSWORD=" + password, "GOVC_INSECURE=1", "GOVMOMI_HOME=" + home, "GOVC_PERSIST_SESSION=true",
 	}
-	return func(args ...string) (string, error) { return run(t, env, path, args...) }
+	return func(args ...string) (string, error) { return runProgram(t, env, path, args...) }
 }
 
 func TestGovcAgainstESXi(t *testing.T) {
 	on := web01()
 	on.Name, on.PoweredOn = "two words", true
-	l := start(t, Config{VMs: []VM{web01(), on}})
-	g := govc(t, l, l.Password())
+	l := startLab(t, Config{VMs: []VM{web01(), on}})
+	g := newGovc(t, l, l.Password())
 	for _, tc := range []struct {
 		args []string
 		want []string
@@ -113,9 +113,9 @@ func TestGovcAgainstESXi(t *testing.T) {
 func TestGovcDownloadsByteForByte(t *testing.T) {
 	for _, cfg := range []Config{{}, {VCenter: true}, {VCenter: true, HostListeners: true}} {
 		cfg.VMs = []VM{web01()}
-		l := start(t, cfg)
+		l := startLab(t, cfg)
 		target := filepath.Join(t.TempDir(), "disk")
-		out, err := govc(t, l, l.Password())("datastore.download", "-ds", "datastore1", flat, target)
+		out, err := newGovc(t, l, l.Password())("datastore.download", "-ds", "datastore1", flat, target)
 		if err != nil {
 			t.Fatalf("govc: %v\n%s", err, out)
 		}
@@ -127,15 +127,15 @@ func TestGovcDownloadsByteForByte(t *testing.T) {
 }
 
 func TestGovcWrongPassword(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
-	if out, err := govc(t, l, "wrong")("session.login"); err == nil || !strings.Contains(out, "incorrect") && !strings.Contains(out, "Login failure") {
+	l := startLab(t, Config{VMs: []VM{web01()}})
+	if out, err := newGovc(t, l, "wrong")("session.login"); err == nil || !strings.Contains(out, "incorrect") && !strings.Contains(out, "Login failure") {
 		t.Errorf("govc: %v\n%s", err, out)
 	}
 }
 
 func TestGovcAgainstVCenter(t *testing.T) {
-	l := start(t, Config{VCenter: true, VMs: []VM{web01()}})
-	g := govc(t, l, l.Password())
+	l := startLab(t, Config{VCenter: true, VMs: []VM{web01()}})
+	g := newGovc(t, l, l.Password())
 	for args, want := range map[string]string{
 		"about":          "VMware vCenter Server",
 		"find / -type h": "/Lab/DC1/host/esx1.lab/esx1.lab",
@@ -150,21 +150,21 @@ func TestGovcAgainstVCenter(t *testing.T) {
 	}
 }
 
-// curl runs curl against the lab's certificate, not against any.
-func curl(t *testing.T, l *Lab, args ...string) (string, error) {
+// runCurl runs curl, which accepts only the lab's certificate.
+func runCurl(t *testing.T, l *Lab, args ...string) (string, error) {
 	t.Helper()
-	requires(t, "curl")
+	requireProgram(t, "curl")
 	pin := filepath.Join(t.TempDir(), "cert.pem")
 	if err := os.WriteFile(pin, l.CertificatePEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return run(t, nil, "curl", append([]string{"-sS", "--cacert", pin}, args...)...)
+	return runProgram(t, nil, "curl", append([]string{"-sS", "--cacert", pin}, args...)...)
 }
 
 func TestCurl(t *testing.T) {
 	on := web01()
 	on.Name, on.PoweredOn = "on", true
-	l := start(t, Config{VMs: []VM{web01(), on}})
+	l := startLab(t, Config{VMs: []VM{web01(), on}})
 	dir := t.TempDir()
 	jar, body := filepath.Join(dir, "jar"), filepath.Join(dir, "body")
 	user := []string{"-u", l.User() + ":" + l.Password()}
@@ -189,7 +189,7 @@ func TestCurl(t *testing.T) {
 		{"past the end", append(user, "-r", "8388608-", folderURL(l, flat)), "416", nil},
 		{"locked", append(user, folderURL(l, "on/on-flat.vmdk")), "500", nil},
 	} {
-		out, err := curl(t, l, append(code, tc.args...)...)
+		out, err := runCurl(t, l, append(code, tc.args...)...)
 		if err != nil || out != tc.code {
 			t.Errorf("%s: %s, %v; want %s", tc.what, out, err, tc.code)
 		}
@@ -200,32 +200,32 @@ func TestCurl(t *testing.T) {
 	if _, err := l.Faults().Add(Fault{Kind: FaultStatus, Count: 1}); err != nil {
 		t.Fatal(err)
 	}
-	// curl tries again after 503, as a patient client does.
-	out, err := curl(t, l, append(append(code, user...), "--retry", "2", "--retry-delay", "1", "-r", "0-9", folderURL(l, flat))...)
+	// curl retries after a 503.
+	out, err := runCurl(t, l, append(append(code, user...), "--retry", "2", "--retry-delay", "1", "-r", "0-9", folderURL(l, flat))...)
 	if err != nil || !strings.HasSuffix(out, "206") || l.Stats().Status[503] != 1 {
 		t.Errorf("busy once: %s, %v, %v", out, err, l.Stats().Status)
 	}
 }
 
-func TestCurlSeesBrokenBodies(t *testing.T) {
+func TestCurlDetectsBrokenBodies(t *testing.T) {
 	for kind, code := range map[FaultKind]string{FaultShort: "18", FaultReset: "56"} { // partial file; failure in receiving
-		l := start(t, Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: kind, At: 5000}}})
-		out, err := curl(t, l, "-u", l.User()+":"+l.Password(), "-o", os.DevNull, folderURL(l, flat))
+		l := startLab(t, Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: kind, At: 5000}}})
+		out, err := runCurl(t, l, "-u", l.User()+":"+l.Password(), "-o", os.DevNull, folderURL(l, flat))
 		if err == nil || !strings.Contains(out, "("+code+")") {
 			t.Errorf("%s: %v\n%s", kind, err, out)
 		}
 	}
 }
 
-// curl drives the control API as a shell script would.
-func TestCurlDrivesTheLab(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
-	requires(t, "curl")
-	out, err := run(t, nil, "curl", "-sS", "-d", `{"kind":"status","status":503,"count":1}`, l.ControlURL()+"/faults")
+// The control API can be used with curl.
+func TestControlAPIWithCurl(t *testing.T) {
+	l := startLab(t, Config{VMs: []VM{web01()}})
+	requireProgram(t, "curl")
+	out, err := runProgram(t, nil, "curl", "-sS", "-d", `{"kind":"status","status":503,"count":1}`, l.ControlURL()+"/faults")
 	if err != nil || strings.TrimSpace(out) != `{"id":1}` {
 		t.Errorf("%s %v", out, err)
 	}
-	out, err = curl(t, l, "-u", url.UserPassword(l.User(), l.Password()).String(), "-o", os.DevNull, "-w", "%{http_code}", folderURL(l, flat))
+	out, err = runCurl(t, l, "-u", url.UserPassword(l.User(), l.Password()).String(), "-o", os.DevNull, "-w", "%{http_code}", folderURL(l, flat))
 	if err != nil || out != "503" {
 		t.Errorf("%s %v", out, err)
 	}

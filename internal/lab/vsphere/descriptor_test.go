@@ -14,8 +14,8 @@ func TestDescriptors(t *testing.T) {
 		{Capacity: 8 << 20, Datastore: "vsan", Mode: "independent_persistent"},
 		{Capacity: 8 << 20, Datastore: "nas"},
 	}}
-	l := start(t, Config{Datastores: []Datastore{{Name: "datastore1"}, {Name: "vsan", Type: "vsan"}, {Name: "nas", Type: "NFS"}}, VMs: []VM{vm}})
-	c := client(t, l)
+	l := startLab(t, Config{Datastores: []Datastore{{Name: "datastore1"}, {Name: "vsan", Type: "vsan"}, {Name: "nas", Type: "NFS"}}, VMs: []VM{vm}})
+	c := newClient(t, l)
 	for file, lines := range map[string][]string{
 		"web01.vmdk": {
 			"# Disk DescriptorFile", "version=1", "parentCID=ffffffff", `createType="vmfs"`, `RW 16384 VMFS "web01-flat.vmdk"`,
@@ -34,7 +34,7 @@ func TestDescriptors(t *testing.T) {
 			u, _, _ = strings.Cut(u, "?")
 			u += "?" + query
 		}
-		_, data, err := fetch(t, c, request(t, l, "GET", u))
+		_, data, err := fetch(t, c, folderRequest(t, l, "GET", u))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,23 +44,23 @@ func TestDescriptors(t *testing.T) {
 			}
 		}
 		if name == "web01_1.vmdk" && strings.Contains(string(data), "thinProvisioned") {
-			t.Error("a thick disk says it is thin")
+			t.Error("the descriptor of a thick disk has thinProvisioned")
 		}
 	}
 	for _, file := range []string{"web01_2-flat.vmdk", "web01_2-rdmp.vmdk", "web01_3-rdm.vmdk"} {
-		if got := status(t, c, request(t, l, "GET", folderURL(l, "web01/"+file))); got != 404 {
+		if got := fetchStatus(t, c, folderRequest(t, l, "GET", folderURL(l, "web01/"+file))); got != 404 {
 			t.Errorf("%s: %d; raw device mappings have no data file", file, got)
 		}
 	}
 }
 
-func TestCardsOfAVMHaveAddressesOfTheirOwn(t *testing.T) {
+func TestMACAddressesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, vm := range []string{"web01", "web02", "Files & Büro"} {
 		for i := range 10 {
 			mac := macOf(vm, i)
 			if seen[mac] {
-				t.Errorf("card %d of %s has %s, which another has", i, vm, mac)
+				t.Errorf("network card %d of %s has the address %s of another card", i, vm, mac)
 			}
 			seen[mac] = true
 		}

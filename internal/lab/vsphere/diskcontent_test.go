@@ -23,24 +23,24 @@ func readAll(t *testing.T, c content, rng *rand.Rand) []byte {
 		n, err := c.ReadAt(p, off)
 		want := whole[off:min(off+int64(len(p)), c.Size())]
 		if n != len(want) || (err == io.EOF) != (n < len(p)) || !bytes.Equal(p[:n], want) {
-			t.Fatalf("read %d at %d: %d bytes, %v, or they differ from the whole", len(p), off, n, err)
+			t.Fatalf("read %d at %d: %d bytes, %v, or the data differs from the whole read", len(p), off, n, err)
 		}
 	}
 	return whole
 }
 
-func TestGeneratedDiskIsTheSameEachTimeAndUniqueInEachBlock(t *testing.T) {
+func TestGeneratedDiskIsDeterministicWithUniqueBlocks(t *testing.T) {
 	noise := newNoise()
 	rng := rand.New(rand.NewPCG(1, 2))
 	g := &generated{noise: noise, size: 130<<20 + 512, seed: 3, fill: 40}
 	whole := readAll(t, g, rng)
 	if again := (&generated{noise: newNoise(), size: g.size, seed: 3, fill: 40}); !bytes.Equal(readAll(t, again, rng), whole) {
-		t.Error("same seed, other bytes")
+		t.Error("disks with the same seed differ")
 	}
 	other := make([]byte, g.size)
 	_, _ = (&generated{noise: noise, size: g.size, seed: 4, fill: 40}).ReadAt(other, 0)
 	if bytes.Equal(other, whole) {
-		t.Error("another seed, same bytes")
+		t.Error("disks with different seeds are equal")
 	}
 	seen := map[string]int64{}
 	for off := int64(0); off+blockSize <= g.size; off += blockSize {
@@ -55,7 +55,7 @@ func TestGeneratedDiskIsTheSameEachTimeAndUniqueInEachBlock(t *testing.T) {
 	}
 }
 
-func TestGeneratedDiskIsAsFullAsAsked(t *testing.T) {
+func TestGeneratedDiskFill(t *testing.T) {
 	for _, fill := range []int{0, 1, 10, 50, 90, 100} {
 		g := &generated{size: 64 << 30, seed: 9, fill: fill}
 		got, err := allocatedBytes(g, runAlign)
@@ -69,7 +69,7 @@ func TestGeneratedDiskIsAsFullAsAsked(t *testing.T) {
 	}
 }
 
-func TestGeneratedRunsAreTheData(t *testing.T) {
+func TestGeneratedRunsMatchTheData(t *testing.T) {
 	g := &generated{noise: newNoise(), size: 70<<20 + 512, seed: 5, fill: 30}
 	whole := make([]byte, g.size)
 	_, _ = g.ReadAt(whole, 0)
@@ -88,7 +88,7 @@ func TestGeneratedRunsAreTheData(t *testing.T) {
 		}
 	}
 	if _, end, _ := g.nextData(0); !covered[0] || end == 0 {
-		t.Error("the disk does not begin with data")
+		t.Error("the disk does not start with data")
 	}
 }
 
@@ -114,7 +114,7 @@ func TestRawFileInPlace(t *testing.T) {
 	defer c.Close()
 	whole := readAll(t, c, rand.New(rand.NewPCG(3, 4)))
 	if !bytes.Equal(whole[4<<20:4<<20+len(data)], data) || len(bytes.Trim(whole[10<<20:], "\x00")) != 0 {
-		t.Error("wrong bytes")
+		t.Error("wrong content")
 	}
 	at := int64(0)
 	for at < c.Size() {
@@ -128,11 +128,11 @@ func TestRawFileInPlace(t *testing.T) {
 		at = end
 	}
 	if n, _ := allocatedBytes(c, 64<<10); n > 1<<20 {
-		t.Errorf("%d bytes allocated of 192 KiB written", n)
+		t.Errorf("%d bytes allocated, with 192 KiB written", n)
 	}
 }
 
-func TestRawFileThatDoesNotFit(t *testing.T) {
+func TestRawFileOfAnotherSize(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.raw")
 	if err := os.WriteFile(path, make([]byte, 1000), 0o600); err != nil {
 		t.Fatal(err)
@@ -150,32 +150,32 @@ func TestRawFileThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// A 6 TiB disk costs nothing to describe and to read anywhere.
+// The lab can describe a disk of 6 TiB and read it at any offset.
 func TestHugeDisk(t *testing.T) {
 	vm := VM{Name: "web01", ChangeTracking: true, Disks: []Disk{{Capacity: 6 << 40, Fill: 50, Seed: 1}}}
-	l := start(t, Config{CBT: CBT{Granularity: 1 << 20}, VMs: []VM{vm}})
+	l := startLab(t, Config{CBT: CBT{Granularity: 1 << 20}, VMs: []VM{vm}})
 	disk, err := l.Disk("web01", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, _, err := fetch(t, client(t, l), request(t, l, "GET", folderURL(l, flat), "Range", "bytes=6597069766656-6597069770751"))
+	resp, _, err := fetch(t, newClient(t, l), folderRequest(t, l, "GET", folderURL(l, flat), "Range", "bytes=6597069766656-6597069770751"))
 	want := make([]byte, 4096)
-	if err != nil || resp.StatusCode != 416 { // just past the end
+	if err != nil || resp.StatusCode != 416 { // first byte after the end
 		t.Errorf("past the end: %v %v", resp, err)
 	}
-	resp, got, err := fetch(t, client(t, l), request(t, l, "GET", folderURL(l, flat), "Range", "bytes=6597069762560-"))
+	resp, got, err := fetch(t, newClient(t, l), folderRequest(t, l, "GET", folderURL(l, flat), "Range", "bytes=6597069762560-"))
 	_, _ = disk.ReadAt(want, 6597069762560)
 	if err != nil || resp.StatusCode != 206 || !bytes.Equal(got, want) {
 		t.Errorf("last block: %v %v", resp, err)
 	}
 	c := login(t, l)
 	web := allVMs(t, c.Client)["web01"]
-	first, err := query(c.Client, web, disk.Key, 0, "*", nil)
+	first, err := queryAreas(c.Client, web, disk.Key, 0, "*", nil)
 	if err != nil || len(first.ChangedArea) != 2000 {
 		t.Errorf("first page: %d areas, %v", len(first.ChangedArea), err)
 	}
 	off := disk.Size - 100<<20
-	last, err := query(c.Client, web, disk.Key, off, "*", nil)
+	last, err := queryAreas(c.Client, web, disk.Key, off, "*", nil)
 	if err != nil || off+last.Length != disk.Size || len(last.ChangedArea) == 0 {
 		t.Errorf("last page: %+v, %v", last, err)
 	}

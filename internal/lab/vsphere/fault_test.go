@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// withFault runs a GET of bytes 4096 to 1 MiB under one fault.
+// withFault runs a GET of bytes 4096 to 1 MiB with one fault.
 func withFault(t *testing.T, f Fault) (status int, contentRange string, got, want []byte, err error) {
 	t.Helper()
-	l := start(t, Config{VMs: []VM{web01()}, Faults: []Fault{f}})
-	resp, got, err := fetch(t, client(t, l), request(t, l, "GET", folderURL(l, flat), "Range", "bytes=4096-1048575"))
+	l := startLab(t, Config{VMs: []VM{web01()}, Faults: []Fault{f}})
+	resp, got, err := fetch(t, newClient(t, l), folderRequest(t, l, "GET", folderURL(l, flat), "Range", "bytes=4096-1048575"))
 	want = diskBytes(t, l)
 	if resp != nil {
 		status, contentRange = resp.StatusCode, resp.Header.Get("Content-Range")
@@ -23,15 +23,15 @@ func withFault(t *testing.T, f Fault) (status int, contentRange string, got, wan
 }
 
 func TestFaultStatus(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
-	c := client(t, l)
+	l := startLab(t, Config{VMs: []VM{web01()}})
+	c := newClient(t, l)
 	if _, err := l.Faults().Add(Fault{Kind: FaultStatus, Path: "-flat", Skip: 1, Count: 2}); err != nil {
 		t.Fatal(err)
 	}
 	var got []int
 	for range 5 {
-		got = append(got, status(t, c, request(t, l, "HEAD", folderURL(l, flat))))
-		if s := status(t, c, request(t, l, "HEAD", folderURL(l, "web01/web01.vmdk"))); s != 200 {
+		got = append(got, fetchStatus(t, c, folderRequest(t, l, "HEAD", folderURL(l, flat))))
+		if s := fetchStatus(t, c, folderRequest(t, l, "HEAD", folderURL(l, "web01/web01.vmdk"))); s != 200 {
 			t.Errorf("another path: %d", s)
 		}
 	}
@@ -44,13 +44,13 @@ func TestFaultStatus(t *testing.T) {
 	}
 	seen := map[int]int{}
 	for range 60 {
-		seen[status(t, c, request(t, l, "HEAD", folderURL(l, flat)))]++
+		seen[fetchStatus(t, c, folderRequest(t, l, "HEAD", folderURL(l, flat)))]++
 	}
 	if seen[200] == 0 || seen[500] == 0 {
 		t.Errorf("half of 60 should fail: %v", seen)
 	}
 	l.Faults().Remove(id)
-	if s := status(t, c, request(t, l, "HEAD", folderURL(l, flat))); s != 200 || len(l.Faults().List()) != 0 {
+	if s := fetchStatus(t, c, folderRequest(t, l, "HEAD", folderURL(l, flat))); s != 200 || len(l.Faults().List()) != 0 {
 		t.Errorf("after removal: %d, %v", s, l.Faults().List())
 	}
 }
@@ -76,7 +76,7 @@ func TestFaultReset(t *testing.T) {
 		t.Errorf("status %d, %d bytes before the reset", status, len(got))
 	}
 	if status, _, _, _, err = withFault(t, Fault{Kind: FaultReset}); err == nil {
-		t.Errorf("reset at byte 0: status %d and a whole body", status)
+		t.Errorf("reset at byte 0: status %d and a complete body", status)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestFaultFlip(t *testing.T) {
 	}
 }
 
-// Only a request that reads the byte is hit, and counted.
+// The fault affects and counts only requests that read the byte.
 func TestFaultReadFlip(t *testing.T) {
 	_, _, got, want, err := withFault(t, Fault{Kind: FaultReadFlip, At: 300_001})
 	want[300_001] ^= 1
@@ -132,7 +132,7 @@ func TestFaultReadFlip(t *testing.T) {
 	}
 	_, _, got, want, err = withFault(t, Fault{Kind: FaultReadFlip, At: 1 << 20, Count: 1})
 	if err != nil || !bytes.Equal(got, want[4096:1048576]) {
-		t.Errorf("%d bytes, %v: a request before the byte is hit", len(got), err)
+		t.Errorf("%d bytes, %v: a request that ends before the byte is affected", len(got), err)
 	}
 }
 
@@ -145,8 +145,8 @@ func TestFaultSlow(t *testing.T) {
 }
 
 func TestFaultStallUntilReleased(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultStall, At: 100_000}}})
-	resp, err := client(t, l).Do(request(t, l, "GET", folderURL(l, flat)))
+	l := startLab(t, Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultStall, At: 100_000}}})
+	resp, err := newClient(t, l).Do(folderRequest(t, l, "GET", folderURL(l, flat)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,10 +166,10 @@ func TestFaultStallUntilReleased(t *testing.T) {
 }
 
 func TestCloseEndsAStall(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultStall}}})
+	l := startLab(t, Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultStall}}})
 	done := make(chan error, 1)
 	go func() {
-		_, _, err := fetch(t, client(t, l), request(t, l, "GET", folderURL(l, flat)))
+		_, _, err := fetch(t, newClient(t, l), folderRequest(t, l, "GET", folderURL(l, flat)))
 		done <- err
 	}()
 	for l.Stats().Requests == 0 {
@@ -179,11 +179,11 @@ func TestCloseEndsAStall(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-done; err == nil {
-		t.Error("the stalled body came to a good end")
+		t.Error("the stalled request succeeded")
 	}
 }
 
-func TestFaultsThatMakeNoSense(t *testing.T) {
+func TestInvalidFaults(t *testing.T) {
 	for _, f := range []Fault{{}, {Kind: "fire"}, {Kind: FaultStatus, Status: 200}, {Kind: FaultReset, At: -1}, {Kind: FaultSlow, Probability: 2}} {
 		if _, err := newFaults(nil).Add(f); err == nil || !strings.HasPrefix(err.Error(), "fault ") {
 			t.Errorf("%+v: %v", f, err)

@@ -11,7 +11,7 @@ import (
 
 const flat = "web01/web01-flat.vmdk"
 
-// diskBytes is what the first disk of web01 reads as.
+// diskBytes returns the content of the first disk of web01.
 func diskBytes(t *testing.T, l *Lab) []byte {
 	t.Helper()
 	disk, err := l.Disk("web01", 0)
@@ -26,10 +26,10 @@ func diskBytes(t *testing.T, l *Lab) []byte {
 }
 
 func TestRanges(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
+	l := startLab(t, Config{VMs: []VM{web01()}})
 	want := diskBytes(t, l)
 	size := int64(len(want))
-	c := client(t, l)
+	c := newClient(t, l)
 	for _, tc := range []struct {
 		header       string
 		status       int
@@ -49,7 +49,7 @@ func TestRanges(t *testing.T) {
 		{"bytes=9-3", 200, 0, size, ""},
 		{"lines=1-2", 200, 0, size, ""},
 	} {
-		resp, got, err := fetch(t, c, request(t, l, "GET", folderURL(l, flat), "Range", tc.header))
+		resp, got, err := fetch(t, c, folderRequest(t, l, "GET", folderURL(l, flat), "Range", tc.header))
 		if err != nil {
 			t.Fatalf("%q: %v", tc.header, err)
 		}
@@ -57,17 +57,17 @@ func TestRanges(t *testing.T) {
 			t.Errorf("%q: %d, Content-Range %q", tc.header, resp.StatusCode, resp.Header.Get("Content-Range"))
 		}
 		if tc.status != 416 && !bytes.Equal(got, want[tc.from:tc.to]) {
-			t.Errorf("%q: wrong bytes (%d of them)", tc.header, len(got))
+			t.Errorf("%q: wrong content of %d bytes", tc.header, len(got))
 		}
 	}
 }
 
 func TestHeadersOfFiles(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
-	c := client(t, l)
+	l := startLab(t, Config{VMs: []VM{web01()}})
+	c := newClient(t, l)
 	for _, file := range []string{flat, "web01/web01.vmdk", "web01/web01.vmx"} {
 		for _, method := range []string{"GET", "HEAD"} {
-			resp, data, err := fetch(t, c, request(t, l, method, folderURL(l, file)))
+			resp, data, err := fetch(t, c, folderRequest(t, l, method, folderURL(l, file)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,8 +86,8 @@ func TestHeadersOfFiles(t *testing.T) {
 }
 
 func TestListings(t *testing.T) {
-	l := start(t, Config{VMs: []VM{{Name: `a "b" & <c>`, Disks: []Disk{{Capacity: 1 << 20}}}}})
-	c := client(t, l)
+	l := startLab(t, Config{VMs: []VM{{Name: `a "b" & <c>`, Disks: []Disk{{Capacity: 1 << 20}}}}})
+	c := newClient(t, l)
 	root := "https://" + l.Addr()
 	for _, tc := range []struct{ url, want string }{
 		{root + "/folder", `<a href="/folder?dcPath=ha-datacenter">ha-datacenter</a>`},
@@ -96,7 +96,7 @@ func TestListings(t *testing.T) {
 		{folderURL(l, `a "b" & <c>`), `a &#34;b&#34; &amp; &lt;c&gt;-flat.vmdk</a>`},
 		{folderURL(l, `a "b" & <c>/`), `.vmx`},
 	} {
-		resp, data, err := fetch(t, c, request(t, l, "GET", tc.url))
+		resp, data, err := fetch(t, c, folderRequest(t, l, "GET", tc.url))
 		if err != nil || resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
 			t.Errorf("%s: %v %v", tc.url, resp, err)
 		}
@@ -107,8 +107,8 @@ func TestListings(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
-	c := client(t, l)
+	l := startLab(t, Config{VMs: []VM{web01()}})
+	c := newClient(t, l)
 	root := "https://" + l.Addr() + "/folder/"
 	for _, tc := range []struct {
 		method, url string
@@ -124,7 +124,7 @@ func TestRefusals(t *testing.T) {
 		{"PUT", folderURL(l, flat), 405},
 		{"DELETE", folderURL(l, flat), 405},
 	} {
-		resp, data, err := fetch(t, c, request(t, l, tc.method, tc.url))
+		resp, data, err := fetch(t, c, folderRequest(t, l, tc.method, tc.url))
 		if err != nil || resp.StatusCode != tc.status {
 			t.Errorf("%s %s: %v %v, want %d", tc.method, tc.url, resp, err, tc.status)
 			continue
@@ -135,40 +135,40 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Proxmox's importer sends dcName, virt-v2v encodes the values twice; hosts take both.
-func TestDatacenterAndDatastoreSpellings(t *testing.T) {
+// Hosts accept dcName, which Proxmox's importer sends, and values that are encoded twice, as by virt-v2v.
+func TestDatacenterAndDatastoreEncodings(t *testing.T) {
 	vm := web01()
 	vm.Datastore = "ssd 1+2"
-	l := start(t, Config{Datastores: []Datastore{{Name: "ssd 1+2"}}, VMs: []VM{vm}})
-	c := client(t, l)
+	l := startLab(t, Config{Datastores: []Datastore{{Name: "ssd 1+2"}}, VMs: []VM{vm}})
+	c := newClient(t, l)
 	for _, query := range []string{
 		"dsName=ssd%201%2B2", "dcName=ha-datacenter&dsName=ssd+1%2B2", "dcPath=/ha-datacenter&dsName=ssd%25201%252B2", "dcPath=ha%252Ddatacenter&dsName=ssd%201%2B2",
 	} {
-		resp, _, err := fetch(t, c, request(t, l, "HEAD", "https://"+l.Addr()+"/folder/"+flat+"?"+query))
+		resp, _, err := fetch(t, c, folderRequest(t, l, "HEAD", "https://"+l.Addr()+"/folder/"+flat+"?"+query))
 		if err != nil || resp.StatusCode != 200 {
 			t.Errorf("%s: %v %v", query, resp, err)
 		}
 	}
 }
 
-func TestVCenterWantsTheRightDatacenter(t *testing.T) {
+func TestVCenterRequiresTheDatacenter(t *testing.T) {
 	vm := web01()
 	vm.Datacenter = "B/1"
-	l := start(t, Config{
+	l := startLab(t, Config{
 		VCenter:     true,
 		Datacenters: []Datacenter{{Name: "A", Hosts: []string{"esx1"}}, {Name: "B/1", Folder: "North", Hosts: []string{"esx2"}}},
 		Datastores:  []Datastore{{Name: "shared", Datacenter: "A"}, {Name: "shared", Datacenter: "B/1"}},
 		VMs:         []VM{vm},
 	})
-	c := client(t, l)
+	c := newClient(t, l)
 	for dcPath, status := range map[string]int{"North/B%2f1": 200, "/North/B%2f1": 200, "A": 404, "B%2f1": 404, "": 404} {
 		u := "https://" + l.Addr() + "/folder/" + flat + "?" + url.Values{"dcPath": {dcPath}, "dsName": {"shared"}}.Encode()
-		resp, _, err := fetch(t, c, request(t, l, "HEAD", u))
+		resp, _, err := fetch(t, c, folderRequest(t, l, "HEAD", u))
 		if err != nil || resp.StatusCode != status {
 			t.Errorf("dcPath %q: %v %v, want %d", dcPath, resp, err, status)
 		}
 	}
-	resp, data, err := fetch(t, c, request(t, l, "GET", "https://"+l.Addr()+"/folder"))
+	resp, data, err := fetch(t, c, folderRequest(t, l, "GET", "https://"+l.Addr()+"/folder"))
 	if err != nil || resp.StatusCode != 200 || !strings.Contains(string(data), "dcPath=North%2FB%252f1") {
 		t.Errorf("datacenters: %v %v %s", resp, err, data)
 	}
@@ -188,16 +188,16 @@ func TestLocks(t *testing.T) {
 		t.Run(fmt.Sprint(tc.mode, tc.on), func(t *testing.T) {
 			vm := off
 			vm.PoweredOn = tc.on
-			l := start(t, Config{Locks: tc.mode, VMs: []VM{vm}})
-			c := client(t, l)
+			l := startLab(t, Config{Locks: tc.mode, VMs: []VM{vm}})
+			c := newClient(t, l)
 			for file, status := range map[string]int{base: tc.base, delta: tc.delta, "web01/web01.vmdk": 200} {
 				for _, method := range []string{"GET", "HEAD"} {
-					resp, data, err := fetch(t, c, request(t, l, method, folderURL(l, file)))
+					resp, data, err := fetch(t, c, folderRequest(t, l, method, folderURL(l, file)))
 					if err != nil || resp.StatusCode != status {
 						t.Errorf("%s %s: %v %v, want %d", method, file, resp, err, status)
 					}
 					if status == 500 && method == "GET" && !bytes.Contains(data, []byte("<html>")) {
-						t.Errorf("%s: no page: %s", file, data)
+						t.Errorf("%s: no HTML page: %s", file, data)
 					}
 				}
 			}
@@ -207,27 +207,27 @@ func TestLocks(t *testing.T) {
 
 func TestSnapshotAtRunTimeFreezesTheBaseOfOldHosts(t *testing.T) {
 	for mode, want := range map[LockMode][2]int{LockAll: {500, 500}, LockActive: {500, 200}} {
-		l := start(t, Config{Locks: mode, VMs: []VM{running(Guest{})}})
-		sdk, c := login(t, l), client(t, l)
-		before := status(t, c, request(t, l, "HEAD", folderURL(l, flat)))
+		l := startLab(t, Config{Locks: mode, VMs: []VM{runningVM(Guest{})}})
+		sdk, c := login(t, l), newClient(t, l)
+		before := fetchStatus(t, c, folderRequest(t, l, "HEAD", folderURL(l, flat)))
 		createSnapshot(t, sdk.Client, allVMs(t, sdk.Client)["web01"].Self)
-		if after := status(t, c, request(t, l, "HEAD", folderURL(l, flat))); before != want[0] || after != want[1] {
+		if after := fetchStatus(t, c, folderRequest(t, l, "HEAD", folderURL(l, flat))); before != want[0] || after != want[1] {
 			t.Errorf("%s: %d before, %d after; want %v", mode, before, after, want)
 		}
 	}
 }
 
-func TestHTTP2OnlyWhenAsked(t *testing.T) {
+func TestHTTP2IsOptional(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		l := start(t, Config{HTTP2: on, VMs: []VM{web01()}})
-		c := client(t, l)
+		l := startLab(t, Config{HTTP2: on, VMs: []VM{web01()}})
+		c := newClient(t, l)
 		c.Transport.(*http.Transport).ForceAttemptHTTP2 = true
-		resp, data, err := fetch(t, c, request(t, l, "GET", folderURL(l, flat)))
+		resp, data, err := fetch(t, c, folderRequest(t, l, "GET", folderURL(l, flat)))
 		if err != nil || (resp.ProtoMajor == 2) != on {
 			t.Fatalf("h2 %v: %v %v", on, resp, err)
 		}
 		if !bytes.Equal(data, diskBytes(t, l)) {
-			t.Errorf("h2 %v: wrong bytes", on)
+			t.Errorf("h2 %v: wrong content", on)
 		}
 	}
 }

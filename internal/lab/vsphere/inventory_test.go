@@ -44,9 +44,9 @@ func diskOf(t *testing.T, vm mo.VirtualMachine, n int) *types.VirtualDisk {
 	return disks[n].(*types.VirtualDisk)
 }
 
-func TestInventoryShowsTheSpec(t *testing.T) {
+func TestInventoryMatchesTheConfig(t *testing.T) {
 	unit := int32(3)
-	l := start(t, Config{
+	l := startLab(t, Config{
 		Datastores: []Datastore{{Name: "datastore1"}, {Name: "nas 1", Type: "NFS"}},
 		VMs: []VM{{
 			Name: "big one", PoweredOn: true, GuestID: "windows2019srvNext_64Guest", Firmware: "efi", SecureBoot: true,
@@ -105,8 +105,8 @@ func TestInventoryShowsTheSpec(t *testing.T) {
 	}
 }
 
-func TestUsedAndProvisionedAddUp(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
+func TestUsedAndProvisioned(t *testing.T) {
+	l := startLab(t, Config{VMs: []VM{web01()}})
 	vm := allVMs(t, login(t, l).Client)["web01"]
 	disk, err := l.Disk("web01", 0)
 	if err != nil {
@@ -135,14 +135,14 @@ func TestSnapshotsHaveAChain(t *testing.T) {
 	vm := web01()
 	vm.Snapshots, vm.ChangeTracking = []string{"first", "second"}, true
 	vm.Disks = append(vm.Disks, Disk{Capacity: 1 << 20, Mode: "independent_persistent"})
-	l := start(t, Config{VMs: []VM{vm}})
+	l := startLab(t, Config{VMs: []VM{vm}})
 	got := allVMs(t, login(t, l).Client)["web01"]
 	if got.Snapshot == nil || got.Snapshot.RootSnapshotList[0].ChildSnapshotList[0].Name != "second" {
 		t.Fatalf("snapshot tree: %+v", got.Snapshot)
 	}
 	top := diskOf(t, got, 0).Backing.(*types.VirtualDiskSeSparseBackingInfo)
 	if top.FileName != "[datastore1] web01/web01-000002.vmdk" || top.Parent.Parent.FileName != "[datastore1] web01/web01.vmdk" {
-		t.Errorf("chain begins at %s", top.FileName)
+		t.Errorf("the chain starts at %s", top.FileName)
 	}
 	if !strings.HasSuffix(top.ChangeId, "/3") || len(top.ChangeId) != 49 {
 		t.Errorf("change id %q", top.ChangeId)
@@ -152,8 +152,8 @@ func TestSnapshotsHaveAChain(t *testing.T) {
 	}
 }
 
-func TestNamesOfEveryKind(t *testing.T) {
-	names := map[string]string{ // as given: as the inventory shows it
+func TestSpecialNames(t *testing.T) {
+	names := map[string]string{ // names of the configuration, and names in the inventory
 		"two words": "two words", "50% off": "50%25 off", "a+b": "a+b", "star*": "star*", "a/b": "a%2fb",
 		`back\slash`: `back%5cslash`, `"quoted" 'twice'`: `"quoted" 'twice'`, "Žižkov–日本": "Žižkov–日本", "a&b#c?d=e": "a&b#c?d=e",
 	}
@@ -161,7 +161,7 @@ func TestNamesOfEveryKind(t *testing.T) {
 	for name := range names {
 		cfg.VMs = append(cfg.VMs, VM{Name: name, PoweredOn: name == "a+b", Disks: []Disk{{Capacity: 64 << 10, Fill: 100, Seed: 7}}})
 	}
-	l := start(t, cfg)
+	l := startLab(t, cfg)
 	vms := allVMs(t, login(t, l).Client)
 	for name, shown := range names {
 		vm, ok := vms[shown]
@@ -171,15 +171,15 @@ func TestNamesOfEveryKind(t *testing.T) {
 		}
 		var path object.DatastorePath
 		path.FromString(diskOf(t, vm, 0).Backing.(*types.VirtualDiskFlatVer2BackingInfo).FileName)
-		resp, data, err := fetch(t, client(t, l), request(t, l, "GET", folderURL(l, path.Path)))
+		resp, data, err := fetch(t, newClient(t, l), folderRequest(t, l, "GET", folderURL(l, path.Path)))
 		if err != nil || resp.StatusCode != 200 || !strings.Contains(string(data), `createType="vmfs"`) {
 			t.Errorf("%s: descriptor: %v %v", name, resp, err)
 		}
 		want := 200
 		if name == "a+b" {
-			want = 500 // it runs
+			want = 500 // the running VM locks the file
 		}
-		resp, _, err = fetch(t, client(t, l), request(t, l, "GET", folderURL(l, strings.TrimSuffix(path.Path, ".vmdk")+"-flat.vmdk")))
+		resp, _, err = fetch(t, newClient(t, l), folderRequest(t, l, "GET", folderURL(l, strings.TrimSuffix(path.Path, ".vmdk")+"-flat.vmdk")))
 		if err != nil || resp.StatusCode != want {
 			t.Errorf("%s: flat: %v %v", name, resp, err)
 		}
@@ -187,7 +187,7 @@ func TestNamesOfEveryKind(t *testing.T) {
 }
 
 func TestVCenterHasDatacentersHostsAndDatastores(t *testing.T) {
-	l := start(t, Config{VCenter: true, VMs: []VM{
+	l := startLab(t, Config{VCenter: true, VMs: []VM{
 		{Name: "one", Disks: []Disk{{Capacity: 1 << 20, Fill: 100}}},
 		{Name: "two", Host: "esx2.lab", Datastore: "datastore2", Disks: []Disk{{Capacity: 1 << 20, Fill: 100}}},
 	}})

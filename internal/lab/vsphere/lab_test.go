@@ -18,8 +18,8 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 )
 
-// start runs a lab for one test and checks at its end that nothing of it is left.
-func start(t *testing.T, cfg Config) *Lab {
+// startLab starts a lab, and checks at the end of the test that it leaves no buffers or goroutines.
+func startLab(t *testing.T, cfg Config) *Lab {
 	t.Helper()
 	before := runtime.NumGoroutine()
 	l, err := Start(t.Context(), cfg)
@@ -31,21 +31,21 @@ func start(t *testing.T, cfg Config) *Lab {
 			t.Errorf("close lab: %v", err)
 		}
 		if n := l.buffers.out.Load(); n != 0 {
-			t.Errorf("%d buffers are still out", n)
+			t.Errorf("%d buffers are still in use", n)
 		}
-		noGoroutinesLeft(t, before)
+		checkGoroutines(t, before)
 	})
 	return l
 }
 
-// waitMost is how long anything may take that comes by itself, on a busy machine.
-const waitMost = time.Minute
+// maxWait limits the wait for events in the background, on a busy machine.
+const maxWait = time.Minute
 
-// noGoroutinesLeft waits a moment for goroutines that are about to end: the standard
-// library closes idle client connections in the background.
-func noGoroutinesLeft(t *testing.T, before int) {
+// checkGoroutines waits until at most before goroutines run. The standard library closes
+// idle client connections in the background.
+func checkGoroutines(t *testing.T, before int) {
 	t.Helper()
-	for end := time.Now().Add(waitMost); time.Now().Before(end); {
+	for end := time.Now().Add(maxWait); time.Now().Before(end); {
 		if runtime.NumGoroutine() <= before {
 			return
 		}
@@ -60,13 +60,13 @@ func web01() VM {
 	return VM{Name: "web01", Disks: []Disk{{Capacity: 8 << 20, Fill: 40, Seed: 1}}, NICs: []NIC{{}}}
 }
 
-// client is an HTTP client that trusts the lab's certificate by its fingerprint alone.
-func client(t testing.TB, l *Lab) *http.Client {
+// newClient returns an HTTP client that accepts only the lab's certificate, by its fingerprint.
+func newClient(t testing.TB, l *Lab) *http.Client {
 	t.Helper()
 	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
 		sum := sha256.Sum256(s.PeerCertificates[0].Raw)
 		if got := strings.ReplaceAll(fmt.Sprintf("% X", sum[:]), " ", ":"); got != l.Fingerprint() {
-			return fmt.Errorf("certificate %s, the lab says %s", got, l.Fingerprint())
+			return fmt.Errorf("certificate %s, want %s", got, l.Fingerprint())
 		}
 		return nil
 	}}}
@@ -92,14 +92,14 @@ func login(t testing.TB, l *Lab) *govmomi.Client {
 	return c
 }
 
-// folderURL is the address of a file on the first datastore of an ESXi.
+// folderURL returns the URL of a file on the first datastore of an ESXi host.
 func folderURL(l *Lab, path string) string {
 	u := url.URL{Scheme: "https", Host: l.Addr(), Path: "/folder/" + path, RawQuery: url.Values{"dcPath": {"ha-datacenter"}, "dsName": {"datastore1"}}.Encode()}
 	return u.String()
 }
 
-// request makes a /folder request with a password; header is name, value, name, value...
-func request(t testing.TB, l *Lab, method, rawURL string, header ...string) *http.Request {
+// folderRequest returns a request with a password. header contains names and values in turn.
+func folderRequest(t testing.TB, l *Lab, method, rawURL string, header ...string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, rawURL, nil)
 	if err != nil {
@@ -112,7 +112,7 @@ func request(t testing.TB, l *Lab, method, rawURL string, header ...string) *htt
 	return r
 }
 
-// fetch returns the reply with its whole body, and the error of reading the body.
+// fetch sends a request and reads the whole body of the reply.
 func fetch(t *testing.T, c *http.Client, r *http.Request) (*http.Response, []byte, error) {
 	t.Helper()
 	resp, err := c.Do(r)
@@ -125,7 +125,7 @@ func fetch(t *testing.T, c *http.Client, r *http.Request) (*http.Response, []byt
 }
 
 func TestFolderServesDiskByteForByte(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
+	l := startLab(t, Config{VMs: []VM{web01()}})
 	disk, err := l.Disk("web01", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestFolderServesDiskByteForByte(t *testing.T) {
 	if _, err := disk.ReadAt(want, 0); err != nil {
 		t.Fatal(err)
 	}
-	resp, got, err := fetch(t, client(t, l), request(t, l, "GET", folderURL(l, "web01/web01-flat.vmdk")))
+	resp, got, err := fetch(t, newClient(t, l), folderRequest(t, l, "GET", folderURL(l, "web01/web01-flat.vmdk")))
 	if err != nil || resp.StatusCode != 200 {
 		t.Fatalf("GET: %v %v", resp, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestBucketKeepsTheRate(t *testing.T) {
+func TestBucketLimitsTheRate(t *testing.T) {
 	now := time.Now()
 	b := newBucket(1 << 20) // 1 MiB/s
 	var waited time.Duration
@@ -49,16 +49,16 @@ func TestBucketIsShared(t *testing.T) {
 	}
 	for who, n := range sent {
 		if share := float64(n) / (3000 * 64 << 10); share < 0.3 || share > 0.37 {
-			t.Errorf("%s got %.2f of the whole", who, share)
+			t.Errorf("%s got %.2f of the total", who, share)
 		}
 	}
 }
 
-func TestCapsSlowARealTransfer(t *testing.T) {
+func TestLimitsSlowATransfer(t *testing.T) {
 	for _, limits := range []Limits{{ConnRate: 64 << 20}, {DatastoreRate: 64 << 20}} {
-		l := start(t, Config{Limits: limits, VMs: []VM{web01()}})
+		l := startLab(t, Config{Limits: limits, VMs: []VM{web01()}})
 		begin := time.Now()
-		if _, data, err := fetch(t, client(t, l), request(t, l, "GET", folderURL(l, flat))); err != nil || len(data) != 8<<20 {
+		if _, data, err := fetch(t, newClient(t, l), folderRequest(t, l, "GET", folderURL(l, flat))); err != nil || len(data) != 8<<20 {
 			t.Fatal(err)
 		}
 		if d := time.Since(begin); d < 95*time.Millisecond { // 125 ms less the burst
@@ -69,13 +69,13 @@ func TestCapsSlowARealTransfer(t *testing.T) {
 }
 
 func TestTooManyRequestsAreBusy(t *testing.T) {
-	l := start(t, Config{Limits: Limits{MaxRequests: 1}, VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultStall, Count: 1}}})
-	c := client(t, l)
-	stalled, err := c.Do(request(t, l, "GET", folderURL(l, flat)))
+	l := startLab(t, Config{Limits: Limits{MaxRequests: 1}, VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultStall, Count: 1}}})
+	c := newClient(t, l)
+	stalled, err := c.Do(folderRequest(t, l, "GET", folderURL(l, flat)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := status(t, c, request(t, l, "GET", folderURL(l, flat))); got != 503 {
+	if got := fetchStatus(t, c, folderRequest(t, l, "GET", folderURL(l, flat))); got != 503 {
 		t.Errorf("second request: %d", got)
 	}
 	l.Faults().Release()
@@ -83,17 +83,17 @@ func TestTooManyRequestsAreBusy(t *testing.T) {
 		t.Error(err)
 	}
 	stalled.Body.Close()
-	for end := time.Now().Add(waitMost); time.Now().Before(end); { // the slot is free when the first handler has returned
-		if status(t, c, request(t, l, "HEAD", folderURL(l, flat))) == 200 {
+	for end := time.Now().Add(maxWait); time.Now().Before(end); { // the slot is free when the first handler has returned
+		if fetchStatus(t, c, folderRequest(t, l, "HEAD", folderURL(l, flat))) == 200 {
 			return
 		}
 		time.Sleep(time.Millisecond)
 	}
-	t.Error("the slot was not given back")
+	t.Error("the slot was not released")
 }
 
 func TestTooManyConnectionsAreReset(t *testing.T) {
-	l := start(t, Config{Limits: Limits{MaxConns: 2}, VMs: []VM{web01()}})
+	l := startLab(t, Config{Limits: Limits{MaxConns: 2}, VMs: []VM{web01()}})
 	dial := func() (*tls.Conn, error) { return tls.Dial("tcp", l.Addr(), &tls.Config{InsecureSkipVerify: true}) }
 	first, err := dial()
 	if err != nil {
@@ -111,7 +111,7 @@ func TestTooManyConnectionsAreReset(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Error(err)
 	}
-	for end := time.Now().Add(waitMost); time.Now().Before(end); { // the server notices the close in its own time
+	for end := time.Now().Add(maxWait); time.Now().Before(end); { // the server detects the close later
 		if c, err := dial(); err == nil {
 			c.Close()
 			break
@@ -124,17 +124,17 @@ func TestTooManyConnectionsAreReset(t *testing.T) {
 }
 
 func TestLatency(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
+	l := startLab(t, Config{VMs: []VM{web01()}})
 	l.SetLimits(Limits{Latency: Duration(60 * time.Millisecond)})
 	begin := time.Now()
-	if got := status(t, client(t, l), request(t, l, "HEAD", folderURL(l, flat))); got != 200 || time.Since(begin) < 60*time.Millisecond {
+	if got := fetchStatus(t, newClient(t, l), folderRequest(t, l, "HEAD", folderURL(l, flat))); got != 200 || time.Since(begin) < 60*time.Millisecond {
 		t.Errorf("%d after %v", got, time.Since(begin))
 	}
 }
 
 func TestCertificateChange(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
-	c := client(t, l)
+	l := startLab(t, Config{VMs: []VM{web01()}})
+	c := newClient(t, l)
 	cookie := basicLogin(t, l, c)
 	before, addr := l.Fingerprint(), l.Addr()
 	if err := l.ChangeCertificate(); err != nil {
@@ -143,21 +143,22 @@ func TestCertificateChange(t *testing.T) {
 	if l.Fingerprint() == before || l.Addr() != addr {
 		t.Errorf("fingerprint %s, address %s", l.Fingerprint(), l.Addr())
 	}
-	if got := retried(t, c, func() *http.Request { return withCookie(t, l, cookie) }); got != 200 {
+	if got := statusOnNewConn(t, c, func() *http.Request { return withCookie(t, l, cookie) }); got != 200 {
 		t.Errorf("the new certificate is served with %d", got) // the client checks the fingerprint
 	}
 }
 
-// retried makes a request again if it met a connection that the lab had just closed.
-func retried(t *testing.T, c *http.Client, r func() *http.Request) int {
+// statusOnNewConn returns the status of a request on a new connection, since the lab may have
+// closed the idle ones.
+func statusOnNewConn(t *testing.T, c *http.Client, r func() *http.Request) int {
 	t.Helper()
 	c.CloseIdleConnections()
-	return status(t, c, r())
+	return fetchStatus(t, c, r())
 }
 
 func TestRestart(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
-	c := client(t, l)
+	l := startLab(t, Config{VMs: []VM{web01()}})
+	c := newClient(t, l)
 	cookie := basicLogin(t, l, c)
 	fingerprint, addr := l.Fingerprint(), l.Addr()
 	if err := l.Stop(); err != nil {
@@ -172,10 +173,10 @@ func TestRestart(t *testing.T) {
 	if l.Fingerprint() != fingerprint || l.Addr() != addr {
 		t.Error("another address or certificate after the restart")
 	}
-	if got := retried(t, c, func() *http.Request { return withCookie(t, l, cookie) }); got != 401 {
+	if got := statusOnNewConn(t, c, func() *http.Request { return withCookie(t, l, cookie) }); got != 401 {
 		t.Errorf("cookie from before: %d", got)
 	}
-	if got := status(t, c, request(t, l, "HEAD", folderURL(l, flat))); got != 200 {
+	if got := fetchStatus(t, c, folderRequest(t, l, "HEAD", folderURL(l, flat))); got != 200 {
 		t.Errorf("new login: %d", got)
 	}
 	if err := l.Restart(); err != nil {
@@ -184,8 +185,8 @@ func TestRestart(t *testing.T) {
 }
 
 func TestRestartBreaksTransfers(t *testing.T) {
-	l := start(t, Config{Limits: Limits{ConnRate: 1 << 20}, VMs: []VM{web01()}})
-	resp, err := client(t, l).Do(request(t, l, "GET", folderURL(l, flat)))
+	l := startLab(t, Config{Limits: Limits{ConnRate: 1 << 20}, VMs: []VM{web01()}})
+	resp, err := newClient(t, l).Do(folderRequest(t, l, "GET", folderURL(l, flat)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,16 +198,16 @@ func TestRestartBreaksTransfers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := io.Copy(io.Discard, resp.Body); err == nil || errors.Is(err, io.EOF) {
-		t.Errorf("the body went on to its end after the restart (%d bytes)", n)
+		t.Errorf("the body of %d bytes was complete after the restart", n)
 	}
 }
 
-func TestStatsRecordWhatWasAsked(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
-	c := client(t, l)
-	fetch(t, c, request(t, l, "GET", folderURL(l, flat), "Range", "bytes=0-999"))
-	fetch(t, c, request(t, l, "HEAD", folderURL(l, flat)))
-	fetch(t, c, request(t, l, "PUT", folderURL(l, flat)))
+func TestStatsCountRequests(t *testing.T) {
+	l := startLab(t, Config{VMs: []VM{web01()}})
+	c := newClient(t, l)
+	fetch(t, c, folderRequest(t, l, "GET", folderURL(l, flat), "Range", "bytes=0-999"))
+	fetch(t, c, folderRequest(t, l, "HEAD", folderURL(l, flat)))
+	fetch(t, c, folderRequest(t, l, "PUT", folderURL(l, flat)))
 	login(t, l)
 	s := l.Stats()
 	p := s.Paths["/folder/"+flat]

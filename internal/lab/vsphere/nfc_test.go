@@ -21,8 +21,8 @@ import (
 // nfcPath is web01's disk.
 const nfcPath = "[datastore1] web01/web01.vmdk"
 
-// opened takes a ticket for web01 and opens its disk in a session in clear.
-func opened(t testing.TB, l *Lab, size, count uint32) *nfcFile {
+// openWeb01 gets a ticket for web01 and opens its disk in a session without TLS.
+func openWeb01(t testing.TB, l *Lab, size, count uint32) *nfcFile {
 	t.Helper()
 	f, err := openNFC(t, l, "web01", nfcPath, false, size, count)
 	if err != nil {
@@ -35,11 +35,11 @@ func openNFC(t testing.TB, l *Lab, vm, path string, secure bool, size, count uin
 	t.Helper()
 	ticket := nfcTicketOf(t, l, vm)
 	c := dialNFC(t, ticket, secure)
-	c.shake(true, "0b000000")
-	return c.open(size, count, path)
+	c.runHandshake(true, "0b000000")
+	return c.openFile(size, count, path)
 }
 
-// nfcTicketOf gets a ticket for a VM with a login of its own.
+// nfcTicketOf returns a ticket for a VM, from a new SOAP session.
 func nfcTicketOf(t testing.TB, l *Lab, vm string) types.HostServiceTicket {
 	t.Helper()
 	c := login(t, l)
@@ -52,7 +52,7 @@ func nfcTicketOf(t testing.TB, l *Lab, vm string) types.HostServiceTicket {
 
 func nfcLab(t *testing.T, n NFC) *Lab {
 	t.Helper()
-	return start(t, Config{NFC: n, VMs: []VM{web01()}})
+	return startLab(t, Config{NFC: n, VMs: []VM{web01()}})
 }
 
 func TestNFCTicketOfAnESXi(t *testing.T) {
@@ -77,9 +77,9 @@ func TestNFCTicketOfAnESXi(t *testing.T) {
 		t.Errorf("a second ticket: %v, the same: %v", err, two.SessionId == one.SessionId)
 	}
 	if _, err := nfcTicketFor(c.Client, types.ManagedObjectReference{Type: "VirtualMachine", Value: "999"}); !fault.Is(err, &types.ManagedObjectNotFound{}) {
-		t.Errorf("a VM that is not there: %v", err)
+		t.Errorf("a missing VM: %v", err)
 	}
-	// The wrapper stays in the session: what the simulator does itself must go on.
+	// The wrapper stays in the session. The simulator's own methods must still work.
 	if got := allVMs(t, c.Client); len(got) != 1 {
 		t.Errorf("%d VMs", len(got))
 	}
@@ -88,7 +88,7 @@ func TestNFCTicketOfAnESXi(t *testing.T) {
 func TestNFCTicketOfAVCenter(t *testing.T) {
 	db := web01()
 	db.Name, db.Host = "db01", "esx2.lab"
-	l := start(t, Config{VCenter: true, VMs: []VM{web01(), db}})
+	l := startLab(t, Config{VCenter: true, VMs: []VM{web01(), db}})
 	c := login(t, l)
 	if service, err := nfcServiceOf(c.Client); err != nil || service.Value != "nfcService" {
 		t.Errorf("service %v %v", service, err)
@@ -100,9 +100,9 @@ func TestNFCTicketOfAVCenter(t *testing.T) {
 	}
 	two, err := nfcTicketFor(c.Client, vms["db01"].Self)
 	if err != nil || two.Port == one.Port || two.SslThumbprint == one.SslThumbprint {
-		t.Errorf("each host has its own address and certificate: %+v %v", two, err)
+		t.Errorf("the second host has the address or certificate of the first: %+v %v", two, err)
 	}
-	// A ticket for one host is nothing at the other.
+	// A ticket for one host is invalid on the other.
 	two.Port, two.SslThumbprint = one.Port, one.SslThumbprint
 	if _, err := loginNFC(t, two, false); err == nil || !strings.Contains(err.Error(), "530") {
 		t.Errorf("ticket at the wrong host: %v", err)
@@ -146,31 +146,31 @@ func TestNFCReadsTheDisk(t *testing.T) {
 				reads := map[uint32][2]int64{}
 				const step = 1 << 20
 				for off := int64(0); off < f.size; off += step {
-					reads[f.ask(off, step, packing)] = [2]int64{off, step}
+					reads[f.requestRead(off, step, packing)] = [2]int64{off, step}
 				}
-				got, err := f.collect(reads)
+				got, err := f.collectReads(reads)
 				if err != nil {
 					t.Fatalf("%+v secure %v packing %d: %v", n, secure, packing, err)
 				}
 				for id, r := range reads {
 					if !bytes.Equal(got[id], want[r[0]:r[0]+r[1]]) {
-						t.Errorf("%+v secure %v packing %d: other bytes at %d", n, secure, packing, r[0])
+						t.Errorf("%+v secure %v packing %d: wrong content at %d", n, secure, packing, r[0])
 					}
 				}
-				f.finish()
+				f.closeSession()
 			}
 		}
 	}
 }
 
-// finish closes in the way of one client, with the short forms and type 4; the host has to
-// close too.
-func (f *nfcFile) finish() {
+// closeSession closes the file and the session as one real client does: with the short
+// requests and message 4. The host must close the connection.
+func (f *nfcFile) closeSession() {
 	f.t.Helper()
-	if m, err := f.call(5, longs(f.handle), ""); err != nil || len(m.payload) != 8 {
+	if m, err := f.call(5, longBytes(f.handle), ""); err != nil || len(m.payload) != 8 {
 		f.t.Errorf("close file: %v", err)
 	}
-	if m, err := f.call(3, words(0), ""); err != nil || len(m.payload) != 4 {
+	if m, err := f.call(3, wordBytes(0), ""); err != nil || len(m.payload) != 4 {
 		f.t.Errorf("close session: %v", err)
 	}
 	f.send("04000000 +260 x 00")
@@ -179,11 +179,11 @@ func (f *nfcFile) finish() {
 	}
 }
 
-// The vectors are those of the protocol's description, byte for byte.
+// The replies equal the vectors of the protocol's description.
 func TestNFCVectors(t *testing.T) {
-	l := start(t, Config{VMs: []VM{{Name: "web01", Disks: []Disk{{Capacity: 2 << 30, Fill: 0, Controller: "lsilogic"}}}}})
+	l := startLab(t, Config{VMs: []VM{{Name: "web01", Disks: []Disk{{Capacity: 2 << 30, Fill: 0, Controller: "lsilogic"}}}}})
 	c := dialNFC(t, nfcTicketOf(t, l, "web01"), false)
-	c.shake(true, "0b000000")
+	c.runHandshake(true, "0b000000")
 	c.send("7ada00a1 02000000 10000000 00000000 00000000 00000100 01000000 00000000")
 	c.expect("7ada00a1 02000000 10000000 00000000 00000000 00000000 00000000 00000000")
 	c.send("7ada00a1 09000000 0c000000 01000000 00000000 00000000 00000000")
@@ -192,70 +192,70 @@ func TestNFCVectors(t *testing.T) {
 	c.expect("7ada00a1 16000000 04000000 02000000 00000000")
 
 	c.opID = 3
-	path := append(words(uint32(len(nfcPath)), 0, 0, 0, 2, 0x1e), make([]byte, 36)...)
+	path := append(wordBytes(uint32(len(nfcPath)), 0, 0, 0, 2, 0x1e), make([]byte, 36)...)
 	m, err := c.call(4, path, nfcPath)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := &nfcFile{nfcConn: c, handle: m.u64(8), size: int64(m.u64(28))}
-	want := append(append(longs(0, f.handle), words(2, 0x1e, 0)...), append(longs(2<<30), words(512, 261, 255, 63, 0, 0)...)...)
+	want := append(append(longBytes(0, f.handle), wordBytes(2, 0x1e, 0)...), append(longBytes(2<<30), wordBytes(512, 261, 255, 63, 0, 0)...)...)
 	if !bytes.Equal(m.payload, want) {
 		t.Errorf("open\n%x want\n%x", m.payload, want)
 	}
-	if m, err := c.call(11, append(longs(f.handle), words(11, 0)...), "adapterType"); err != nil ||
-		!bytes.Equal(m.payload, words(0, 0, 0, 8)) || string(m.data) != "lsilogic" {
+	if m, err := c.call(11, append(longBytes(f.handle), wordBytes(11, 0)...), "adapterType"); err != nil ||
+		!bytes.Equal(m.payload, wordBytes(0, 0, 0, 8)) || string(m.data) != "lsilogic" {
 		t.Errorf("adapterType: %+v %v", m, err)
 	}
-	if m, err := c.call(11, append(longs(f.handle), words(7, 0)...), "nothing"); err != nil || !bytes.Equal(m.payload, words(0, 0, 0, 0)) {
+	if m, err := c.call(11, append(longBytes(f.handle), wordBytes(7, 0)...), "nothing"); err != nil || !bytes.Equal(m.payload, wordBytes(0, 0, 0, 0)) {
 		t.Errorf("no such key: %+v %v", m, err)
 	}
 	for _, tc := range []struct {
 		n      int64
 		pieces [][2]uint32 // start, length
 	}{{512, [][2]uint32{{0, 512}}}, {66048, [][2]uint32{{0, 65536}, {65536, 512}}}} {
-		id := f.ask(1<<30, tc.n, 0)
+		id := f.requestRead(1<<30, tc.n, 0)
 		for _, p := range tc.pieces {
-			m, err := f.reply()
+			m, err := f.readReply()
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := append(append(longs(0), words(1, 0)...), append(longs(1<<30), words(uint32(tc.n), p[0], p[1], p[1], 0)...)...)
+			want := append(append(longBytes(0), wordBytes(1, 0)...), append(longBytes(1<<30), wordBytes(uint32(tc.n), p[0], p[1], p[1], 0)...)...)
 			if m.opID != id || !bytes.Equal(m.payload, want) {
 				t.Errorf("%d bytes: fragment\n%x want\n%x", tc.n, m.payload, want)
 			}
 		}
 	}
-	// SkipZ of nothing is 8 bytes.
-	f.ask(0, 512, 3)
-	if m, err := f.reply(); err != nil || m.u32(12) != 3 || m.u32(36) != 8 || !bytes.Equal(m.data, words(512, 0)) {
+	// A fragment of zeros takes 8 bytes with SkipZ.
+	f.requestRead(0, 512, 3)
+	if m, err := f.readReply(); err != nil || m.u32(12) != 3 || m.u32(36) != 8 || !bytes.Equal(m.data, wordBytes(512, 0)) {
 		t.Errorf("a zero fragment: %+v %v", m, err)
 	}
-	// Both long forms of closing.
-	if m, err := f.call(5, longs(f.handle, 0), ""); err != nil || len(m.payload) != 16 {
+	// The long forms of the close requests.
+	if m, err := f.call(5, longBytes(f.handle, 0), ""); err != nil || len(m.payload) != 16 {
 		t.Errorf("close file: %v", err)
 	}
 	if m, err := f.call(3, make([]byte, 16), ""); err != nil || len(m.payload) != 16 {
 		t.Errorf("close session: %v", err)
 	}
 	if _, err := io.ReadFull(f.raw, make([]byte, 1)); err != io.EOF {
-		t.Errorf("the host closes: %v", err)
+		t.Errorf("the host does not close the connection: %v", err)
 	}
 }
 
-func TestNFCHandshakeHabits(t *testing.T) {
-	// 7.0.3 acknowledges only once 51 has come: a client that waits would wait for ever.
-	l := start(t, Config{Version: "7.0.3", VMs: []VM{web01()}})
+func TestNFCHandshakeOfVersions(t *testing.T) {
+	// 7.0.3 acknowledges only after message 51. A client must not wait for the reply before it.
+	l := startLab(t, Config{Version: "7.0.3", VMs: []VM{web01()}})
 	c := dialNFC(t, nfcTicketOf(t, l, "web01"), true)
-	c.shake(true, "09000000")
-	// Before it there is no SHA-256 and no message 43.
-	l = start(t, Config{Version: "7.0.1", VMs: []VM{web01()}})
+	c.runHandshake(true, "09000000")
+	// Earlier versions have no SHA-256 and no message 43.
+	l = startLab(t, Config{Version: "7.0.1", VMs: []VM{web01()}})
 	c = dialNFC(t, nfcTicketOf(t, l, "web01"), true)
-	c.shake(false, "07000000")
+	c.runHandshake(false, "07000000")
 	c = dialNFC(t, nfcTicketOf(t, l, "web01"), true)
 	c.send("2b000000 506c6169 6e546578 74000000 +248 x 00")
 	c.expect("04000000 +260 x 00")
 	// 6.7 has no AIO.
-	l = start(t, Config{Version: "6.7.0", VMs: []VM{web01()}})
+	l = startLab(t, Config{Version: "6.7.0", VMs: []VM{web01()}})
 	c = dialNFC(t, nfcTicketOf(t, l, "web01"), false)
 	for _, m := range []string{"21000000 +260 x 00", "33000000 0b000000 +256 x 00"} {
 		c.send(m)
@@ -268,8 +268,8 @@ func TestNFCHandshakeHabits(t *testing.T) {
 	c.expect("04000000 +260 x 00")
 }
 
-// A host takes one message from each TLS record. The second of two in one record is read
-// when a third comes.
+// A host reads one message from each TLS record. It reads a second message in the same
+// record only when another record arrives.
 func TestNFCOneMessagePerRecord(t *testing.T) {
 	l := nfcLab(t, NFC{})
 	c := dialNFC(t, nfcTicketOf(t, l, "web01"), true)
@@ -277,25 +277,25 @@ func TestNFCOneMessagePerRecord(t *testing.T) {
 	if _, err := c.conn.Write(append(hexBytes(t, "21000000 +260 x 00"), hexBytes(t, "33000000 0b000000 +256 x 00")...)); err != nil {
 		t.Fatal(err)
 	}
-	c.expect("24000000 00000000 00000000 00000000 01000000 +244 x 00") // of 33, at once
+	c.expect("24000000 00000000 00000000 00000000 01000000 +244 x 00") // immediate reply to message 33
 	_ = c.raw.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	if n, err := c.conn.Read(make([]byte, 1)); n != 0 || err == nil {
-		t.Error("51 was answered although no record of its own had come")
+		t.Error("message 51 was answered before another record arrived")
 	}
 }
 
-func TestNFCTicketIsGoodOnce(t *testing.T) {
+func TestNFCTicketIsValidOnce(t *testing.T) {
 	now := newClock()
-	l := start(t, Config{Clock: now.Now, NFC: NFC{TicketFor: Duration(time.Minute)}, VMs: []VM{web01()}})
+	l := startLab(t, Config{Clock: now.Now, NFC: NFC{TicketFor: Duration(time.Minute)}, VMs: []VM{web01()}})
 	ticket := nfcTicketOf(t, l, "web01")
 	dialNFC(t, ticket, true)
 	if _, err := loginNFC(t, ticket, true); err == nil || !strings.Contains(err.Error(), "530") {
-		t.Errorf("shown twice: %v", err)
+		t.Errorf("used twice: %v", err)
 	}
 	late := nfcTicketOf(t, l, "web01")
 	now.advance(time.Minute)
 	if _, err := loginNFC(t, late, true); err == nil || !strings.Contains(err.Error(), "530") {
-		t.Errorf("too late: %v", err)
+		t.Errorf("expired: %v", err)
 	}
 }
 
@@ -304,7 +304,7 @@ func TestNFCRefusals(t *testing.T) {
 	other.Name = "other"
 	on := web01()
 	on.Name, on.PoweredOn, on.Snapshots = "on", true, []string{"s1"}
-	l := start(t, Config{VMs: []VM{web01(), other, on}})
+	l := startLab(t, Config{VMs: []VM{web01(), other, on}})
 	for _, tc := range []struct {
 		vm, path string
 		code     uint64
@@ -322,27 +322,27 @@ func TestNFCRefusals(t *testing.T) {
 			t.Errorf("%s: %v", tc.path, err)
 		}
 	}
-	f := opened(t, l, 0, 0)
-	for name, ask := range map[string]func() uint32{
-		"unaligned":    func() uint32 { return f.ask(1, 512, 0) },
-		"short":        func() uint32 { return f.ask(0, 100, 0) },
-		"empty":        func() uint32 { return f.ask(0, 0, 0) },
-		"past the end": func() uint32 { return f.ask(f.size, 512, 0) },
-		"over the end": func() uint32 { return f.ask(f.size-512, 1024, 0) },
-		"compression":  func() uint32 { return f.ask(0, 512, 4) },
-		"too long":     func() uint32 { return f.ask(0, 24<<20, 0) },
+	f := openWeb01(t, l, 0, 0)
+	for name, send := range map[string]func() uint32{
+		"unaligned":    func() uint32 { return f.requestRead(1, 512, 0) },
+		"short":        func() uint32 { return f.requestRead(0, 100, 0) },
+		"empty":        func() uint32 { return f.requestRead(0, 0, 0) },
+		"past the end": func() uint32 { return f.requestRead(f.size, 512, 0) },
+		"over the end": func() uint32 { return f.requestRead(f.size-512, 1024, 0) },
+		"compression":  func() uint32 { return f.requestRead(0, 512, 4) },
+		"too long":     func() uint32 { return f.requestRead(0, 24<<20, 0) },
 	} {
-		id := ask()
+		id := send()
 		var refused *nfcError
-		if _, err := f.reply(); !errors.As(err, &refused) || refused.opID != id {
+		if _, err := f.readReply(); !errors.As(err, &refused) || refused.opID != id {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// The session goes on, and there is one file in it, to be read.
+	// The session continues. It permits one file, for reading only.
 	if _, err := f.readAt(0, 4096, 0); err != nil {
 		t.Errorf("after refusals: %v", err)
 	}
-	payload := append(words(uint32(len(nfcPath)), 0, 0, 0, 2, 0x1a), make([]byte, 36)...)
+	payload := append(wordBytes(uint32(len(nfcPath)), 0, 0, 0, 2, 0x1a), make([]byte, 36)...)
 	var refused *nfcError
 	if _, err := f.call(4, payload, nfcPath); !errors.As(err, &refused) || refused.code != 11 {
 		t.Errorf("open for writing: %v", err)
@@ -369,9 +369,9 @@ func TestNFCBuffers(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		id := f.ask(0, 4<<20, 0)
+		id := f.requestRead(0, 4<<20, 0)
 		for left := int64(4 << 20); left > 0; {
-			m, err := f.reply()
+			m, err := f.readReply()
 			if err != nil || m.opID != id {
 				t.Fatal(err)
 			}
@@ -385,60 +385,60 @@ func TestNFCBuffers(t *testing.T) {
 
 func TestNFCMemory(t *testing.T) {
 	l := nfcLab(t, NFC{Memory: 8 << 20})
-	one, two := opened(t, l, 1<<20, 4), opened(t, l, 1<<20, 4)
+	one, two := openWeb01(t, l, 1<<20, 4), openWeb01(t, l, 1<<20, 4)
 	var refused *nfcError
 	if _, err := openNFC(t, l, "web01", nfcPath, false, 1<<20, 1); !errors.As(err, &refused) || refused.code != 5 || !strings.Contains(refused.text, "1048576") {
 		t.Errorf("a third session: %v", err)
 	}
-	one.finish()
-	opened(t, l, 1<<20, 4).finish()
+	one.closeSession()
+	openWeb01(t, l, 1<<20, 4).closeSession()
 	if got := l.Stats().NFC; got.MemoryPeak != 8<<20 || got.SessionsPeak != 2 || got.SessionsOpen != 1 {
 		t.Errorf("%+v", got)
 	}
-	two.finish()
+	two.closeSession()
 
 	if err := l.SetNFC(NFC{Memory: 1 << 20, Exhausted: nfchost.RefuseRead}); err != nil {
 		t.Fatal(err)
 	}
-	f := opened(t, l, 1<<20, 4)
+	f := openWeb01(t, l, 1<<20, 4)
 	if _, err := f.readAt(0, 1<<20, 0); !errors.As(err, &refused) || refused.code != 5 || !strings.Contains(refused.text, "1048600") {
 		t.Errorf("a read larger than the memory: %v", err)
 	}
 	if _, err := f.readAt(0, 512<<10, 0); err != nil {
-		t.Errorf("half of it: %v", err)
+		t.Errorf("half of the memory: %v", err)
 	}
-	f.finish()
+	f.closeSession()
 }
 
 func TestNFCSessionsWaitForMemory(t *testing.T) {
 	l := nfcLab(t, NFC{Memory: 4 << 20, Exhausted: nfchost.Queue})
-	one := opened(t, l, 1<<20, 4)
+	one := openWeb01(t, l, 1<<20, 4)
 	c := dialNFC(t, nfcTicketOf(t, l, "web01"), false)
-	c.shake(true, "0b000000")
-	c.request(2, words(0, 1<<20, 4, 0), "")
+	c.runHandshake(true, "0b000000")
+	c.sendRequest(2, wordBytes(0, 1<<20, 4, 0), "")
 	_ = c.raw.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-	if _, err := c.reply(); err == nil {
+	if _, err := c.readReply(); err == nil {
 		t.Error("a session was opened beyond the memory")
 	}
-	_ = c.raw.SetReadDeadline(time.Now().Add(nfcPatience))
-	one.finish()
-	if _, err := c.reply(); err != nil {
-		t.Errorf("once there was memory: %v", err)
+	_ = c.raw.SetReadDeadline(time.Now().Add(nfcTimeout))
+	one.closeSession()
+	if _, err := c.readReply(); err != nil {
+		t.Errorf("after memory was released: %v", err)
 	}
 }
 
-// A client that does not ask ahead is found out.
-func TestNFCHoldProvesPipelining(t *testing.T) {
-	l := nfcLab(t, NFC{Hold: 4, HoldFor: Duration(nfcPatience)})
+// Hold detects a client that does not send several reads before the first reply.
+func TestNFCHoldDetectsPipelining(t *testing.T) {
+	l := nfcLab(t, NFC{Hold: 4, HoldFor: Duration(nfcTimeout)})
 	want := diskBytes(t, l)
-	f := opened(t, l, 0, 0)
+	f := openWeb01(t, l, 0, 0)
 	reads, order := map[uint32][2]int64{}, []uint32{}
 	for i := range int64(4) {
-		id := f.ask(i*4096, 4096, 0)
+		id := f.requestRead(i*4096, 4096, 0)
 		reads[id], order = [2]int64{i * 4096, 4096}, append([]uint32{id}, order...)
 	}
 	for _, id := range order { // newest first
-		got, err := f.collect(map[uint32][2]int64{id: reads[id]})
+		got, err := f.collectReads(map[uint32][2]int64{id: reads[id]})
 		if err != nil || !bytes.Equal(got[id], want[reads[id][0]:reads[id][0]+4096]) {
 			t.Fatalf("read %d: %v", id, err)
 		}
@@ -446,8 +446,8 @@ func TestNFCHoldProvesPipelining(t *testing.T) {
 	if err := l.SetNFC(NFC{Hold: 4, HoldFor: Duration(time.Millisecond)}); err != nil {
 		t.Fatal(err)
 	}
-	f = opened(t, l, 0, 0)
-	if _, err := f.readAt(0, 4096, 0); err != nil { // one at a time: patience ends
+	f = openWeb01(t, l, 0, 0)
+	if _, err := f.readAt(0, 4096, 0); err != nil { // only one pending read: HoldFor ends
 		t.Fatal(err)
 	}
 	if got := l.Stats().NFC; got.HoldsMet != 1 || got.HoldsMissed != 1 || got.DepthPeak != 4 {
@@ -455,10 +455,10 @@ func TestNFCHoldProvesPipelining(t *testing.T) {
 	}
 }
 
-// mapOf asks for the map of n chunks from start on, with the start where it belongs.
-func (f *nfcFile) mapOf(start, chunk, n int64) ([]byte, error) {
+// queryMap requests the map of n chunks from start, with the start in the correct field.
+func (f *nfcFile) queryMap(start, chunk, n int64) ([]byte, error) {
 	f.t.Helper()
-	m, err := f.call(13, longs(f.handle, 0, uint64(chunk), uint64(start), uint64(n), 0), "")
+	m, err := f.call(13, longBytes(f.handle, 0, uint64(chunk), uint64(start), uint64(n), 0), "")
 	if err != nil {
 		return nil, err
 	}
@@ -470,9 +470,9 @@ func (f *nfcFile) mapOf(start, chunk, n int64) ([]byte, error) {
 
 func TestNFCAllocatedBlocks(t *testing.T) {
 	const chunk = 64 << 10
-	l := start(t, Config{NFC: NFC{DirtyTail: true}, VMs: []VM{tracked()}})
-	want := expected(t, l, chunk)
-	f := opened(t, l, 0, 0)
+	l := startLab(t, Config{NFC: NFC{DirtyTail: true}, VMs: []VM{trackedVM()}})
+	want := expectedAreas(t, l, chunk)
+	f := openWeb01(t, l, 0, 0)
 	inMap := func(off int64) bool {
 		for _, a := range want {
 			if off >= a.Start && off < a.Start+a.Length {
@@ -482,7 +482,7 @@ func TestNFCAllocatedBlocks(t *testing.T) {
 		return false
 	}
 	for _, tc := range [][2]int64{{0, 80 << 20 / chunk}, {0, 16}, {16 << 20, 40}, {80<<20 - chunk, 1}} {
-		bitmap, err := f.mapOf(tc[0], chunk, tc[1])
+		bitmap, err := f.queryMap(tc[0], chunk, tc[1])
 		if err != nil || len(bitmap)%4 != 0 || int64(len(bitmap)) < tc[1]/8 || int64(len(bitmap)) > tc[1]/8+4 {
 			t.Fatalf("%v: %d bytes %v", tc, len(bitmap), err)
 		}
@@ -493,8 +493,8 @@ func TestNFCAllocatedBlocks(t *testing.T) {
 			}
 		}
 	}
-	// The start at 8 in place of 24: zeros, silently.
-	m, err := f.call(13, longs(f.handle, 16<<20, chunk, 0, 16, 0), "")
+	// With the start at offset 8 instead of 24, the map contains zeros, without an error.
+	m, err := f.call(13, longBytes(f.handle, 16<<20, chunk, 0, 16, 0), "")
 	if err != nil || m.data[0] != 0 || m.data[1] != 0 {
 		t.Errorf("start in the wrong place: %+v %v", m, err)
 	}
@@ -503,15 +503,15 @@ func TestNFCAllocatedBlocks(t *testing.T) {
 		"past the end": {80 << 20, chunk, 1}, "over the end": {0, chunk, 80<<20/chunk + 1}, "too many": {0, chunk, 512<<10 + 1},
 	} {
 		var refused *nfcError
-		if _, err := f.mapOf(q[0], q[1], q[2]); !errors.As(err, &refused) {
+		if _, err := f.queryMap(q[0], q[1], q[2]); !errors.As(err, &refused) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if err := l.HideFromMap("web01", 0, Span{Offset: 0, Length: 80 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	if bitmap, err := f.mapOf(0, chunk, 32); err != nil || !bytes.Equal(bitmap, make([]byte, 4)) {
-		t.Errorf("a map that lies: %x %v", bitmap, err)
+	if bitmap, err := f.queryMap(0, chunk, 32); err != nil || !bytes.Equal(bitmap, make([]byte, 4)) {
+		t.Errorf("a map with hidden data: %x %v", bitmap, err)
 	}
 }
 
@@ -523,7 +523,7 @@ func TestNFCFaults(t *testing.T) {
 		FaultNFCSum: "checksum", FaultNFCRun: "run", FaultNFCFalling: "run", FaultNFCMatch: "match", FaultNFCFlip: "",
 	} {
 		l := nfcLab(t, NFC{})
-		f := opened(t, l, 0, 0)
+		f := openWeb01(t, l, 0, 0)
 		if _, err := l.Faults().Add(Fault{Kind: kind, Code: 5, Text: "no", Count: 1, Path: "web01.vmdk"}); err != nil {
 			t.Fatal(err)
 		}
@@ -533,10 +533,10 @@ func TestNFCFaults(t *testing.T) {
 		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%s: %v", kind, err)
 		case kind == FaultNFCFlip && same:
-			t.Errorf("%s: nothing is wrong", kind)
+			t.Errorf("%s: the data is not altered", kind)
 		}
 		if left := l.Faults().List(); len(left) != 0 {
-			t.Errorf("%s did not happen", kind)
+			t.Errorf("%s: the fault was not injected", kind)
 		}
 	}
 }
@@ -544,7 +544,7 @@ func TestNFCFaults(t *testing.T) {
 func TestNFCFaultAtAnOffset(t *testing.T) {
 	l := nfcLab(t, NFC{})
 	want := diskBytes(t, l)
-	f := opened(t, l, 0, 0)
+	f := openWeb01(t, l, 0, 0)
 	if _, err := l.Faults().Add(Fault{Kind: FaultNFCCut, At: 3<<20 + 100_000}); err != nil {
 		t.Fatal(err)
 	}
@@ -560,7 +560,7 @@ func TestNFCFaultAtAnOffset(t *testing.T) {
 	if _, err := l.Faults().Add(Fault{Kind: FaultNFCStall, At: 70_000}); err != nil {
 		t.Fatal(err)
 	}
-	f = opened(t, l, 0, 0)
+	f = openWeb01(t, l, 0, 0)
 	l.ResetStats()
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -568,7 +568,7 @@ func TestNFCFaultAtAnOffset(t *testing.T) {
 			t.Errorf("after a stall: %v", err)
 		}
 	})
-	for range 2000 { // until the fragment before the stall is out
+	for range 2000 { // until the fragment before the stall is sent
 		if l.Stats().NFC.ReadBytes >= 64<<10 {
 			break
 		}
@@ -621,21 +621,21 @@ func TestNFCFaultsOfOpening(t *testing.T) {
 	}
 }
 
-// NFC and /folder keep each other out of a disk.
+// NFC and /folder cannot read a disk at the same time.
 func TestNFCLocksTheDisk(t *testing.T) {
 	l := nfcLab(t, NFC{})
-	f := opened(t, l, 0, 0)
-	if got := status(t, client(t, l), request(t, l, "GET", folderURL(l, flat), "Range", "bytes=0-9")); got != 500 {
-		t.Errorf("/folder while NFC has it open: %d", got)
+	f := openWeb01(t, l, 0, 0)
+	if got := fetchStatus(t, newClient(t, l), folderRequest(t, l, "GET", folderURL(l, flat), "Range", "bytes=0-9")); got != 500 {
+		t.Errorf("/folder while the disk is open over NFC: %d", got)
 	}
-	f.finish()
-	if got := status(t, client(t, l), request(t, l, "GET", folderURL(l, flat), "Range", "bytes=0-9")); got != 206 {
+	f.closeSession()
+	if got := fetchStatus(t, newClient(t, l), folderRequest(t, l, "GET", folderURL(l, flat), "Range", "bytes=0-9")); got != 206 {
 		t.Errorf("/folder afterwards: %d", got)
 	}
 	if _, err := l.Faults().Add(Fault{Kind: FaultStall, At: 10}); err != nil {
 		t.Fatal(err)
 	}
-	resp, err := client(t, l).Do(request(t, l, "GET", folderURL(l, flat)))
+	resp, err := newClient(t, l).Do(folderRequest(t, l, "GET", folderURL(l, flat)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -644,13 +644,13 @@ func TestNFCLocksTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := openNFC(t, l, "web01", nfcPath, false, 0, 0); err == nil || !strings.Contains(err.Error(), "16392") {
-		t.Errorf("NFC while /folder sends it: %v", err)
+		t.Errorf("NFC while /folder sends the disk: %v", err)
 	}
 }
 
-func TestNFCCaps(t *testing.T) {
-	l := start(t, Config{NFC: NFC{SessionRate: 20 << 20}, VMs: []VM{{Name: "web01", Disks: []Disk{{Capacity: 8 << 20, Fill: 100, Seed: 1}}}}})
-	f := opened(t, l, 0, 0)
+func TestNFCRates(t *testing.T) {
+	l := startLab(t, Config{NFC: NFC{SessionRate: 20 << 20}, VMs: []VM{{Name: "web01", Disks: []Disk{{Capacity: 8 << 20, Fill: 100, Seed: 1}}}}})
+	f := openWeb01(t, l, 0, 0)
 	began := time.Now()
 	if _, err := f.readAt(0, 8<<20, 0); err != nil {
 		t.Fatal(err)
@@ -672,44 +672,44 @@ func TestNFCCaps(t *testing.T) {
 
 func TestNFCOutage(t *testing.T) {
 	l := nfcLab(t, NFC{})
-	f := opened(t, l, 0, 0)
+	f := openWeb01(t, l, 0, 0)
 	l.DropNFC()
 	if _, err := f.readAt(0, 512, 0); err == nil {
-		t.Error("a dropped connection goes on")
+		t.Error("a dropped connection still works")
 	}
-	f = opened(t, l, 0, 0)
+	f = openWeb01(t, l, 0, 0)
 	addr := l.NFCAddr("")
 	if err := l.Restart(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.readAt(0, 512, 0); err == nil {
-		t.Error("a connection outlived a restart")
+		t.Error("a connection still works after a restart")
 	}
 	if l.NFCAddr("") != addr {
-		t.Errorf("at %s after a restart, at %s before", l.NFCAddr(""), addr)
+		t.Errorf("address %s after a restart, want %s", l.NFCAddr(""), addr)
 	}
-	opened(t, l, 0, 0).finish()
+	openWeb01(t, l, 0, 0).closeSession()
 	if got := l.Stats().NFC.SessionsOpen; got != 0 {
 		t.Errorf("%d sessions open", got)
 	}
 }
 
-func TestNFCOff(t *testing.T) {
+func TestDisabledNFCRefusesLogin(t *testing.T) {
 	l := nfcLab(t, NFC{Off: true})
 	if _, err := loginNFC(t, nfcTicketOf(t, l, "web01"), true); err == nil {
-		t.Error("somebody answers")
+		t.Error("the login succeeded")
 	}
 }
 
-// A session outlives a move of its VM; a ticket asked for afterwards is for the other host.
-func TestNFCSurvivesAMove(t *testing.T) {
+// A session continues after its VM moved to another host. A later ticket is for the new host.
+func TestNFCSessionContinuesAfterAMove(t *testing.T) {
 	vm := web01()
 	vm.PoweredOn, vm.Snapshots = true, []string{"s1"}
-	l := start(t, Config{VCenter: true, VMs: []VM{vm}})
+	l := startLab(t, Config{VCenter: true, VMs: []VM{vm}})
 	before := nfcTicketOf(t, l, "web01")
 	c := dialNFC(t, before, true)
-	c.shake(true, "0b000000")
-	f, err := c.open(0, 0, nfcPath)
+	c.runHandshake(true, "0b000000")
+	f, err := c.openFile(0, 0, nfcPath)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -720,10 +720,10 @@ func TestNFCSurvivesAMove(t *testing.T) {
 		t.Errorf("after the move: %v", err)
 	}
 	if after := nfcTicketOf(t, l, "web01"); after.Port == before.Port {
-		t.Error("the ticket is still for the host the VM has left")
+		t.Error("the ticket is still for the previous host")
 	}
 	if err := l.MoveVM("web01", "esx9"); err == nil {
-		t.Error("moved to a host that is not there")
+		t.Error("moved to an unknown host")
 	}
 }
 
@@ -734,7 +734,7 @@ func TestNFCBackupNetwork(t *testing.T) {
 	} else {
 		ln.Close()
 	}
-	l := start(t, Config{VCenter: true, NFC: NFC{Network: ip}, VMs: []VM{web01()}})
+	l := startLab(t, Config{VCenter: true, NFC: NFC{Network: ip}, VMs: []VM{web01()}})
 	if ticket := nfcTicketOf(t, l, "web01"); ticket.Host != ip {
 		t.Errorf("ticket for %s", ticket.Host)
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// BenchmarkNFC reads one disk over one session, 16 reads of 1 MiB in flight, and throws the
-// bytes away: what the lab gives before a client does anything.
+// BenchmarkNFC reads one disk in one session with 16 pending reads of 1 MiB, and discards the
+// data. It measures the lab without the work of a client.
 func BenchmarkNFC(b *testing.B) {
 	for _, tc := range []struct {
 		name    string
@@ -30,11 +30,11 @@ func benchNFC(b *testing.B, secure bool, packing uint32) {
 	}
 	buf := make([]byte, step+headersSize)
 	b.SetBytes(step)
-	asked, got := 0, 0
+	sent, received := 0, 0
 	off := func(i int) int64 { return int64(i) * step % size }
 	for b.Loop() {
-		for ; asked < got+depth; asked++ {
-			f.ask(off(asked), step, packing)
+		for ; sent < received+depth; sent++ {
+			f.requestRead(off(sent), step, packing)
 		}
 		if _, err := io.ReadFull(f.conn, buf[:headersSize]); err != nil {
 			b.Fatal(err)
@@ -42,11 +42,11 @@ func benchNFC(b *testing.B, secure bool, packing uint32) {
 		if _, err := io.ReadFull(f.conn, buf[:wireLength(buf)]); err != nil {
 			b.Fatal(err)
 		}
-		got++
+		received++
 	}
 }
 
-// headersSize is both headers of a fragment.
+// headersSize is the size of both headers of a fragment.
 const headersSize = 16 + 44
 
 func wireLength(p []byte) int {

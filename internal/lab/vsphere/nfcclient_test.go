@@ -23,10 +23,10 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// nfcPatience bounds every wait of the test client.
-const nfcPatience = 2 * time.Minute
+// nfcTimeout limits each wait of the test client.
+const nfcTimeout = 2 * time.Minute
 
-// nfcTicketFor asks for a ticket the way clients do: the service's id comes from the
+// nfcTicketFor requests a ticket as clients do, with the reference of the service in the
 // internal content.
 func nfcTicketFor(c *vim25.Client, vm types.ManagedObjectReference) (types.HostServiceTicket, error) {
 	service, err := nfcServiceOf(c)
@@ -57,7 +57,7 @@ func nfcServiceOf(c *vim25.Client) (types.ManagedObjectReference, error) {
 	return res.Res.Returnval.NfcService, nil
 }
 
-// nfcConn is a connection of the test's own client.
+// nfcConn is an NFC connection of the test client.
 type nfcConn struct {
 	t    testing.TB
 	raw  net.Conn
@@ -65,8 +65,8 @@ type nfcConn struct {
 	opID uint32
 }
 
-// dialNFC connects and speaks the part inside the first TLS session. How is "nfc" or
-// "nfcssl"; the ticket's service decides the rest.
+// dialNFC connects and runs the dialogue in the first TLS session. secure selects a second
+// TLS session for NFC.
 func dialNFC(t testing.TB, ticket types.HostServiceTicket, secure bool) *nfcConn {
 	t.Helper()
 	c, err := loginNFC(t, ticket, secure)
@@ -87,7 +87,7 @@ func loginNFC(t testing.TB, ticket types.HostServiceTicket, secure bool) (*nfcCo
 		return nil, err
 	}
 	t.Cleanup(func() { raw.Close() })
-	_ = raw.SetDeadline(time.Now().Add(nfcPatience))
+	_ = raw.SetDeadline(time.Now().Add(nfcTimeout))
 	banner, err := lineOf(raw)
 	if err != nil || !strings.HasPrefix(banner, "220 VMware Authentication Daemon Version 1.10: SSL Required, ") {
 		return nil, fmt.Errorf("banner %q: %w", banner, err)
@@ -97,14 +97,14 @@ func loginNFC(t testing.TB, ticket types.HostServiceTicket, secure bool) (*nfcCo
 		return nil, err
 	}
 	c := &nfcConn{t: t, raw: raw, conn: raw}
-	say := func(line string) { _, _ = io.WriteString(first, line+"\r\n") }
-	say("SESSION " + ticket.SessionId)
-	say("BANNER ")
+	sendLine := func(line string) { _, _ = io.WriteString(first, line+"\r\n") }
+	sendLine("SESSION " + ticket.SessionId)
+	sendLine("BANNER ")
 	if again, err := lineOf(first); again != banner {
 		return nil, fmt.Errorf("banner inside TLS %q: %w", again, err)
 	}
 	if strings.Contains(banner, "SHA256 supported") {
-		say("THUMBPRINT_SHA2 PlainText")
+		sendLine("THUMBPRINT_SHA2 PlainText")
 		if reply, err := lineOf(first); !strings.HasPrefix(reply, "200 ") || len(reply) != 4+32*3-1 {
 			return nil, fmt.Errorf("thumbprint %q: %w", reply, err)
 		}
@@ -113,7 +113,7 @@ func loginNFC(t testing.TB, ticket types.HostServiceTicket, secure bool) (*nfcCo
 	if secure {
 		service, want = service+"ssl", want+"ssl"
 	}
-	say("PROXY " + service)
+	sendLine("PROXY " + service)
 	if reply, err := lineOf(first); reply != want {
 		return nil, fmt.Errorf("proxy %q: %w", reply, err)
 	}
@@ -127,7 +127,7 @@ func loginNFC(t testing.TB, ticket types.HostServiceTicket, secure bool) (*nfcCo
 	return c, nil
 }
 
-var errThumbprint = errors.New("another certificate than the ticket's")
+var errThumbprint = errors.New("the certificate differs from the ticket's")
 
 func nfcTLS(ticket types.HostServiceTicket) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
@@ -151,7 +151,7 @@ func lineOf(r io.Reader) (string, error) {
 	}
 }
 
-// hexBytes reads the notation of the vectors: hex with spaces, "NN x 00" for zeros.
+// hexBytes decodes the notation of the vectors: hex with spaces, and "+NN x 00" for NN zero bytes.
 func hexBytes(t testing.TB, text string) []byte {
 	t.Helper()
 	text, zeros, _ := strings.Cut(text, "+")
@@ -180,12 +180,12 @@ func (c *nfcConn) send(vector string) {
 func (c *nfcConn) expect(vector string) {
 	c.t.Helper()
 	want := hexBytes(c.t, vector)
-	if got := c.take(len(want)); !bytes.Equal(got, want) {
+	if got := c.readBytes(len(want)); !bytes.Equal(got, want) {
 		c.t.Fatalf("got  %x\nwant %x", got, want)
 	}
 }
 
-func (c *nfcConn) take(n int) []byte {
+func (c *nfcConn) readBytes(n int) []byte {
 	c.t.Helper()
 	p := make([]byte, n)
 	if _, err := io.ReadFull(c.conn, p); err != nil {
@@ -194,8 +194,8 @@ func (c *nfcConn) take(n int) []byte {
 	return p
 }
 
-// shake runs the handshake with the vectors of ESXi 8: message 43 iff tagged.
-func (c *nfcConn) shake(tagged bool, version string) {
+// runHandshake runs the handshake with the vectors of ESXi 8. It sends message 43 if tagged.
+func (c *nfcConn) runHandshake(tagged bool, version string) {
 	c.t.Helper()
 	if tagged {
 		c.send("2b000000 506c6169 6e546578 74000000 +248 x 00")
@@ -212,8 +212,8 @@ func (c *nfcConn) shake(tagged bool, version string) {
 	c.expect("34000000 +260 x 00")
 }
 
-// request sends a request and returns its id.
-func (c *nfcConn) request(kind uint32, payload []byte, trailer string) uint32 {
+// sendRequest sends a request and returns its id.
+func (c *nfcConn) sendRequest(kind uint32, payload []byte, trailer string) uint32 {
 	c.t.Helper()
 	id := c.opID
 	c.opID++
@@ -221,7 +221,7 @@ func (c *nfcConn) request(kind uint32, payload []byte, trailer string) uint32 {
 	for _, v := range []uint32{kind, uint32(len(payload)), id} {
 		p = binary.LittleEndian.AppendUint32(p, v)
 	}
-	_, _ = c.conn.Write(append(append(p, payload...), trailer...)) // reading the reply tells
+	_, _ = c.conn.Write(append(append(p, payload...), trailer...)) // readReply returns the error
 	return id
 }
 
@@ -244,8 +244,8 @@ type nfcError struct {
 
 func (e *nfcError) Error() string { return fmt.Sprintf("ERROR %d %s", e.code, e.text) }
 
-// reply reads one message. An ERROR record comes back as an *nfcError.
-func (c *nfcConn) reply() (*nfcReply, error) {
+// readReply reads one message. It returns an ERROR record as an *nfcError.
+func (c *nfcConn) readReply() (*nfcReply, error) {
 	head := make([]byte, 16)
 	if _, err := io.ReadFull(c.conn, head); err != nil {
 		return nil, err
@@ -280,15 +280,15 @@ func (c *nfcConn) reply() (*nfcReply, error) {
 	return m, nil
 }
 
-// call makes a request and reads its one reply; after an ERROR record also the zero reply
-// that follows it.
+// call sends a request and reads its reply. After an ERROR record, it also reads the reply of
+// zeros that follows.
 func (c *nfcConn) call(kind uint32, payload []byte, trailer string) (*nfcReply, error) {
 	c.t.Helper()
-	id := c.request(kind, payload, trailer)
-	m, err := c.reply()
+	id := c.sendRequest(kind, payload, trailer)
+	m, err := c.readReply()
 	var refused *nfcError
 	if errors.As(err, &refused) {
-		zero, tailErr := c.reply()
+		zero, tailErr := c.readReply()
 		if tailErr != nil || zero.kind != kind || zero.opID != id || len(bytes.Trim(zero.payload, "\x00")) != 0 {
 			c.t.Fatalf("after %v: %+v %v", err, zero, tailErr)
 		}
@@ -300,27 +300,27 @@ func (c *nfcConn) call(kind uint32, payload []byte, trailer string) (*nfcReply, 
 	return m, err
 }
 
-func words(values ...uint32) (p []byte) {
+func wordBytes(values ...uint32) (p []byte) {
 	for _, v := range values {
 		p = binary.LittleEndian.AppendUint32(p, v)
 	}
 	return p
 }
 
-func longs(values ...uint64) (p []byte) {
+func longBytes(values ...uint64) (p []byte) {
 	for _, v := range values {
 		p = binary.LittleEndian.AppendUint64(p, v)
 	}
 	return p
 }
 
-// open opens a session with buffers, then a file.
-func (c *nfcConn) open(size, count uint32, path string) (*nfcFile, error) {
+// openFile opens a session with buffers, and then a file.
+func (c *nfcConn) openFile(size, count uint32, path string) (*nfcFile, error) {
 	c.t.Helper()
-	if _, err := c.call(2, words(0, size, count, 0), ""); err != nil {
+	if _, err := c.call(2, wordBytes(0, size, count, 0), ""); err != nil {
 		return nil, err
 	}
-	m, err := c.call(4, append(words(uint32(len(path)), 0, 0, 0, 2, 0x1e), make([]byte, 36)...), path)
+	m, err := c.call(4, append(wordBytes(uint32(len(path)), 0, 0, 0, 2, 0x1e), make([]byte, 36)...), path)
 	if err != nil {
 		return nil, err
 	}
@@ -338,29 +338,29 @@ type nfcFile struct {
 	open   *nfcReply
 }
 
-func (f *nfcFile) ask(off, n int64, packing uint32) uint32 {
+func (f *nfcFile) requestRead(off, n int64, packing uint32) uint32 {
 	f.t.Helper()
-	return f.request(7, append(append(longs(f.handle), words(1, packing)...), append(longs(uint64(off), uint64(n)), words(uint32(n), uint32(n), 0)...)...), "")
+	return f.sendRequest(7, append(append(longBytes(f.handle), wordBytes(1, packing)...), append(longBytes(uint64(off), uint64(n)), wordBytes(uint32(n), uint32(n), 0)...)...), "")
 }
 
-// readAt reads a range with one request, whatever the order of its fragments.
+// readAt reads a range with one request. The fragments may arrive in any order.
 func (f *nfcFile) readAt(off, n int64, packing uint32) ([]byte, error) {
 	f.t.Helper()
-	got, err := f.collect(map[uint32][2]int64{f.ask(off, n, packing): {off, n}})
+	got, err := f.collectReads(map[uint32][2]int64{f.requestRead(off, n, packing): {off, n}})
 	for _, p := range got {
 		return p, err
 	}
 	return nil, err
 }
 
-// collect gathers the replies to several reads, by id.
-func (f *nfcFile) collect(reads map[uint32][2]int64) (map[uint32][]byte, error) {
+// collectReads returns the data of several reads, by request id.
+func (f *nfcFile) collectReads(reads map[uint32][2]int64) (map[uint32][]byte, error) {
 	got, left := map[uint32][]byte{}, map[uint32]int64{}
 	for id, r := range reads {
 		got[id], left[id] = make([]byte, r[1]), r[1]
 	}
 	for len(left) > 0 {
-		m, err := f.reply()
+		m, err := f.readReply()
 		if err != nil {
 			return got, err
 		}
@@ -376,7 +376,7 @@ func (f *nfcFile) collect(reads map[uint32][2]int64) (map[uint32][]byte, error) 
 		case length == 0 || start+length > r[1]:
 			return got, fmt.Errorf("fragment %d+%d of %d", start, length, r[1])
 		}
-		if err := unpack(got[m.opID][start:start+length], m.u32(12), m.data); err != nil {
+		if err := unpackFragment(got[m.opID][start:start+length], m.u32(12), m.data); err != nil {
 			return got, err
 		}
 		if left[m.opID] -= length; left[m.opID] == 0 {
@@ -386,8 +386,8 @@ func (f *nfcFile) collect(reads map[uint32][2]int64) (map[uint32][]byte, error) 
 	return got, nil
 }
 
-// unpack is the client's half of the four kinds of compression.
-func unpack(dst []byte, packing uint32, data []byte) error {
+// unpackFragment decompresses a fragment with one of the four compressions.
+func unpackFragment(dst []byte, packing uint32, data []byte) error {
 	switch packing {
 	case 0:
 		if len(data) != len(dst) {
@@ -408,12 +408,12 @@ func unpack(dst []byte, packing uint32, data []byte) error {
 	case 2:
 		return fastlz.Decompress(dst, data)
 	case 3:
-		return unskip(dst, data)
+		return unpackSkipZ(dst, data)
 	}
 	return fmt.Errorf("compression %d", packing)
 }
 
-func unskip(dst, data []byte) error {
+func unpackSkipZ(dst, data []byte) error {
 	if len(data) < 8 || int(binary.LittleEndian.Uint32(data)) != len(dst) {
 		return fmt.Errorf("skipz: head %x", data[:min(8, len(data))])
 	}

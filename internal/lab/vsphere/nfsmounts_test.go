@@ -39,7 +39,7 @@ func serveNFS(t *testing.T) *nfstest.Server {
 	return s
 }
 
-// withNFS makes the lab's hosts find the server's portmapper.
+// withNFS sets the portmapper of the lab's hosts to that of the server.
 func withNFS(cfg Config, s *nfstest.Server) Config {
 	cfg.NFS.Portmap = s.Addr()
 	return cfg
@@ -49,8 +49,8 @@ func nasSpec(name string) types.HostNasVolumeSpec {
 	return types.HostNasVolumeSpec{RemoteHost: "127.0.0.1", RemotePath: nfstest.Export, LocalPath: name, AccessMode: "readWrite", Type: "NFS"}
 }
 
-// systems returns the HostDatastoreSystem of each host, and the hosts.
-func systems(t *testing.T, c *vim25.Client) (all []*object.HostDatastoreSystem, hosts []*object.HostSystem) {
+// datastoreSystems returns the HostDatastoreSystem of each host, and the hosts.
+func datastoreSystems(t *testing.T, c *vim25.Client) (all []*object.HostDatastoreSystem, hosts []*object.HostSystem) {
 	t.Helper()
 	hosts, err := find.NewFinder(c).HostSystemList(t.Context(), "/...")
 	if err != nil {
@@ -68,7 +68,7 @@ func systems(t *testing.T, c *vim25.Client) (all []*object.HostDatastoreSystem, 
 
 func mountLanding(t *testing.T, c *vim25.Client) *object.Datastore {
 	t.Helper()
-	s, _ := systems(t, c)
+	s, _ := datastoreSystems(t, c)
 	ds, err := s[0].CreateNasDatastore(t.Context(), nasSpec("landing"))
 	if err != nil {
 		t.Fatal(err)
@@ -95,10 +95,10 @@ func datastoreNames(t *testing.T, c *vim25.Client, host *object.HostSystem) (nam
 
 func TestNasDatastoreIsMountedAndRemoved(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{}, s))
+	l := startLab(t, withNFS(Config{}, s))
 	c := login(t, l)
-	dss, hosts := systems(t, c.Client)
-	for range 2 { // the second time nothing must be left of the first
+	dss, hosts := datastoreSystems(t, c.Client)
+	for range 2 { // the second mount requires a complete removal
 		ds := mountLanding(t, c.Client)
 		if got := datastoreNames(t, c.Client, hosts[0]); !slices.Equal(got, []string{"datastore1", "landing"}) {
 			t.Errorf("datastores: %v", got)
@@ -121,16 +121,16 @@ func TestNasDatastoreIsMountedAndRemoved(t *testing.T) {
 			t.Errorf("after removal: %v, %v", got, l.Mounts())
 		}
 		if err := dss[0].Remove(t.Context(), ds); err == nil {
-			t.Error("it was removed twice")
+			t.Error("the second removal succeeded")
 		}
 	}
 }
 
 func TestMountFaults(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{}, s))
+	l := startLab(t, withNFS(Config{}, s))
 	c := login(t, l)
-	dss, _ := systems(t, c.Client)
+	dss, _ := datastoreSystems(t, c.Client)
 	mountLanding(t, c.Client)
 	with := func(f func(*types.HostNasVolumeSpec)) types.HostNasVolumeSpec {
 		spec := nasSpec("second")
@@ -166,9 +166,9 @@ func TestMountFaults(t *testing.T) {
 
 func TestHostsOfAVCenterShareADatastore(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{VCenter: true}, s))
+	l := startLab(t, withNFS(Config{VCenter: true}, s))
 	c := login(t, l)
-	dss, hosts := systems(t, c.Client)
+	dss, hosts := datastoreSystems(t, c.Client)
 	first := mountLanding(t, c.Client)
 	second, err := dss[1].CreateNasDatastore(t.Context(), nasSpec("landing"))
 	if err != nil || second.Reference() != first.Reference() {
@@ -189,19 +189,19 @@ func TestHostsOfAVCenterShareADatastore(t *testing.T) {
 	}
 }
 
-// mountOnBoth mounts the landing on both hosts of a vCenter.
+// mountOnBoth mounts the datastore landing on both hosts of a vCenter.
 func mountOnBoth(t *testing.T, c *vim25.Client) *object.Datastore {
 	t.Helper()
 	ds := mountLanding(t, c)
-	dss, _ := systems(t, c)
+	dss, _ := datastoreSystems(t, c)
 	if _, err := dss[1].CreateNasDatastore(t.Context(), nasSpec("landing")); err != nil {
 		t.Fatal(err)
 	}
 	return ds
 }
 
-// destroy runs Destroy_Task of a datastore and returns its fault.
-func destroy(t *testing.T, ds *object.Datastore) error {
+// destroyDatastore runs Destroy_Task of a datastore and returns its fault.
+func destroyDatastore(t *testing.T, ds *object.Datastore) error {
 	t.Helper()
 	task, err := ds.Destroy(t.Context())
 	if err != nil {
@@ -210,12 +210,12 @@ func destroy(t *testing.T, ds *object.Datastore) error {
 	return task.Wait(t.Context())
 }
 
-// One host uses the datastore, and the other has lost power: a refused removal changes neither.
+// A refused removal changes no host. Here one host has an open file, and the other has lost power.
 func TestRefusedRemovalChangesNoHost(t *testing.T) {
-	l := start(t, withNFS(Config{VCenter: true}, serveNFS(t)))
+	l := startLab(t, withNFS(Config{VCenter: true}, serveNFS(t)))
 	c := login(t, l)
 	ds := mountOnBoth(t, c.Client)
-	_, hosts := systems(t, c.Client)
+	_, hosts := datastoreSystems(t, c.Client)
 	both := l.nasMounts.mountsOf(types.ManagedObjectReference{})
 	both[0].client.Abandon()
 	l.nasMounts.removeMount(both[0])
@@ -224,7 +224,7 @@ func TestRefusedRemovalChangesNoHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := destroy(t, ds); !fault.Is(err, &types.ResourceInUse{}) {
+	if err := destroyDatastore(t, ds); !fault.Is(err, &types.ResourceInUse{}) {
 		t.Errorf("with an open file: %v", err)
 	}
 	for _, h := range hosts {
@@ -238,18 +238,18 @@ func TestRefusedRemovalChangesNoHost(t *testing.T) {
 	if err := f.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := destroy(t, ds); err != nil || len(l.Mounts()) != 0 {
+	if err := destroyDatastore(t, ds); err != nil || len(l.Mounts()) != 0 {
 		t.Errorf("afterwards: %v, %v", err, l.Mounts())
 	}
 }
 
-// A datastore whose mounts were all lost is removed: no boot mounts it again.
-func TestLostMountsAreRemoved(t *testing.T) {
-	l := start(t, withNFS(Config{VCenter: true}, serveNFS(t)))
+// A datastore without mounts can be removed, and a boot does not mount it again.
+func TestDatastoreWithoutMountsCanBeRemoved(t *testing.T) {
+	l := startLab(t, withNFS(Config{VCenter: true}, serveNFS(t)))
 	c := login(t, l)
 	ds := mountOnBoth(t, c.Client)
 	l.PowerCutHost()
-	if err := destroy(t, ds); err != nil {
+	if err := destroyDatastore(t, ds); err != nil {
 		t.Error(err)
 	}
 	if err := l.BootHost(); err != nil || len(l.Mounts()) != 0 {
@@ -257,12 +257,12 @@ func TestLostMountsAreRemoved(t *testing.T) {
 	}
 }
 
-// A VM on the datastore keeps its last mount, as on a real host.
-func TestVMKeepsADatastore(t *testing.T) {
-	l := start(t, withNFS(Config{VCenter: true}, serveNFS(t)))
+// A datastore cannot be removed from the host of its VM, as on a real host.
+func TestDatastoreInUseByVMIsNotRemoved(t *testing.T) {
+	l := startLab(t, withNFS(Config{VCenter: true}, serveNFS(t)))
 	c := login(t, l)
 	ds := mountOnBoth(t, c.Client)
-	dss, hosts := systems(t, c.Client)
+	dss, hosts := datastoreSystems(t, c.Client)
 	finder := find.NewFinder(c.Client)
 	folder, err := finder.DefaultFolder(t.Context())
 	if err != nil {
@@ -280,7 +280,7 @@ func TestVMKeepsADatastore(t *testing.T) {
 	if err := task.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := destroy(t, ds); !fault.Is(err, &types.ResourceInUse{}) || len(l.Mounts()) != 2 {
+	if err := destroyDatastore(t, ds); !fault.Is(err, &types.ResourceInUse{}) || len(l.Mounts()) != 2 {
 		t.Errorf("from all hosts: %v, %v", err, l.Mounts())
 	}
 	if err := dss[0].Remove(t.Context(), ds); err != nil {
@@ -291,12 +291,12 @@ func TestVMKeepsADatastore(t *testing.T) {
 	}
 }
 
-// The hosts unmount at the same time: a server that does not answer delays all of them once.
+// The hosts unmount concurrently, so that a server that does not answer delays them only once.
 func TestHostsUnmountAtTheSameTime(t *testing.T) {
 	s := serveNFS(t)
 	cfg := withNFS(Config{VCenter: true}, s)
 	cfg.NFS.Times.Mount = time.Hour
-	l := start(t, cfg)
+	l := startLab(t, cfg)
 	ds := mountOnBoth(t, login(t, l).Client)
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
@@ -305,8 +305,8 @@ func TestHostsUnmountAtTheSameTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked := make(chan net.Conn, 100)
-	go acceptPortmapCalls(silent, asked)
+	calls := make(chan net.Conn, 100)
+	go acceptPortmapCalls(silent, calls)
 	task, err := ds.Destroy(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -314,7 +314,7 @@ func TestHostsUnmountAtTheSameTime(t *testing.T) {
 	limit := time.After(time.Minute)
 	for n := range 2 { // both wait for the port of UMNT
 		select {
-		case c := <-asked:
+		case c := <-calls:
 			defer c.Close()
 		case <-limit:
 			t.Errorf("%d of 2 hosts unmount", n)
@@ -327,8 +327,9 @@ func TestHostsUnmountAtTheSameTime(t *testing.T) {
 	}
 }
 
-// acceptPortmapCalls answers no call, and sends the connections with a call to the portmapper to asked.
-func acceptPortmapCalls(l net.Listener, asked chan<- net.Conn) {
+// acceptPortmapCalls accepts connections and answers no call. It sends connections with a call to the
+// portmapper to calls.
+func acceptPortmapCalls(l net.Listener, calls chan<- net.Conn) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -337,17 +338,17 @@ func acceptPortmapCalls(l net.Listener, asked chan<- net.Conn) {
 		go func() {
 			header := make([]byte, 20) // record mark, XID, CALL, RPC version, program
 			if _, err := io.ReadFull(c, header); err == nil && binary.BigEndian.Uint32(header[16:]) == 100000 {
-				asked <- c
+				calls <- c
 			}
 		}()
 	}
 }
 
-func TestFreeLicenceMountsNothing(t *testing.T) {
+func TestFreeLicenceRefusesMountsAndCopies(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{ReadOnlyLicence: true, VMs: []VM{web01()}}, s))
+	l := startLab(t, withNFS(Config{ReadOnlyLicence: true, VMs: []VM{web01()}}, s))
 	c := login(t, l)
-	dss, _ := systems(t, c.Client)
+	dss, _ := datastoreSystems(t, c.Client)
 	if _, err := dss[0].CreateNasDatastore(t.Context(), nasSpec("landing")); !fault.Is(err, &types.RestrictedVersion{}) {
 		t.Errorf("mount: %v", err)
 	}
@@ -356,28 +357,28 @@ func TestFreeLicenceMountsNothing(t *testing.T) {
 	}
 	for _, method := range []string{"DestroyDatastore", "RemoveDatastore", "StartService", "UpdateServicePolicy"} {
 		if !needsLicence(method) {
-			t.Errorf("%s passes as reading", method)
+			t.Errorf("%s needs no licence", method)
 		}
 	}
 }
 
 const (
 	sourceDisk = "[datastore1] web01/web01.vmdk"
-	landedDisk = "[landing] web01.vmdk"
+	copiedDisk = "[landing] web01.vmdk"
 )
 
 func thinSpec() *types.FileBackedVirtualDiskSpec {
 	return &types.FileBackedVirtualDiskSpec{VirtualDiskSpec: types.VirtualDiskSpec{DiskType: "thin", AdapterType: "lsiLogic"}}
 }
 
-// copyDisk runs CopyVirtualDisk_Task to the landing; seen hears each progress.
+// copyDisk runs CopyVirtualDisk_Task to the datastore landing, and calls seen with the last progress.
 func copyDisk(t *testing.T, c *vim25.Client, spec types.BaseVirtualDiskSpec, seen func(int32)) error {
 	t.Helper()
 	dc, err := find.NewFinder(c).DefaultDatacenter(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	task, err := object.NewVirtualDiskManager(c).CopyVirtualDisk(t.Context(), sourceDisk, dc, landedDisk, dc, spec, true)
+	task, err := object.NewVirtualDiskManager(c).CopyVirtualDisk(t.Context(), sourceDisk, dc, copiedDisk, dc, spec, true)
 	if err != nil {
 		return err
 	}
@@ -388,8 +389,8 @@ func copyDisk(t *testing.T, c *vim25.Client, spec types.BaseVirtualDiskSpec, see
 	return err
 }
 
-// checkLanded compares what arrived with the disk.
-func checkLanded(t *testing.T, l *Lab, s *nfstest.Server) {
+// checkCopied compares the copy with the disk.
+func checkCopied(t *testing.T, l *Lab, s *nfstest.Server) {
 	t.Helper()
 	disk, err := l.Disk("web01", 0)
 	if err != nil {
@@ -401,20 +402,20 @@ func checkLanded(t *testing.T, l *Lab, s *nfstest.Server) {
 	}
 	got, err := s.Read("web01-flat.vmdk")
 	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("flat: %d bytes, %v, or they differ", len(got), err)
+		t.Errorf("flat: %d bytes, %v, or the content differs", len(got), err)
 	}
 	text, err := s.Read("web01.vmdk")
 	if err != nil || !strings.Contains(string(text), "VMFS \"web01-flat.vmdk\"") || strings.Contains(string(text), "parentFileNameHint") {
 		t.Errorf("descriptor: %v\n%s", err, text)
 	}
 	if names := s.Names(""); len(names) != 2 {
-		t.Errorf("files left: %v", names)
+		t.Errorf("files: %v", names)
 	}
 }
 
 func TestCopyVirtualDisk(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{VMs: []VM{web01()}}, s))
+	l := startLab(t, withNFS(Config{VMs: []VM{web01()}}, s))
 	c := login(t, l)
 	mountLanding(t, c.Client)
 	if err := copyDisk(t, c.Client, thinSpec(), func(p int32) {
@@ -424,7 +425,7 @@ func TestCopyVirtualDisk(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	checkLanded(t, l, s)
+	checkCopied(t, l, s)
 	if err := copyDisk(t, c.Client, thinSpec(), nil); !fault.Is(err, &types.FileAlreadyExists{}) {
 		t.Errorf("again, with force: %v", err)
 	}
@@ -432,13 +433,13 @@ func TestCopyVirtualDisk(t *testing.T) {
 
 func TestCopyVirtualDiskWithoutSpecIsThick(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{VMs: []VM{web01()}}, s))
+	l := startLab(t, withNFS(Config{VMs: []VM{web01()}}, s))
 	c := login(t, l)
 	mountLanding(t, c.Client)
 	if err := copyDisk(t, c.Client, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	checkLanded(t, l, s)
+	checkCopied(t, l, s)
 	if used := s.Used("web01-flat.vmdk"); used != 8<<20 {
 		t.Errorf("%d bytes used of 8 MiB", used)
 	}
@@ -446,7 +447,7 @@ func TestCopyVirtualDiskWithoutSpecIsThick(t *testing.T) {
 
 func TestVCenterRefusesDestSpec(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{VCenter: true, VMs: []VM{web01()}}, s))
+	l := startLab(t, withNFS(Config{VCenter: true, VMs: []VM{web01()}}, s))
 	c := login(t, l)
 	mountLanding(t, c.Client)
 	if err := copyDisk(t, c.Client, thinSpec(), nil); !fault.Is(err, &types.NotImplemented{}) {
@@ -455,12 +456,12 @@ func TestVCenterRefusesDestSpec(t *testing.T) {
 	if err := copyDisk(t, c.Client, nil, nil); err != nil {
 		t.Error(err)
 	}
-	checkLanded(t, l, s)
+	checkCopied(t, l, s)
 }
 
-func TestCopyOfAFullServer(t *testing.T) {
+func TestCopyToAFullServer(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{VMs: []VM{web01()}}, s))
+	l := startLab(t, withNFS(Config{VMs: []VM{web01()}}, s))
 	c := login(t, l)
 	mountLanding(t, c.Client)
 	s.SetRoom(1 << 20)
@@ -472,17 +473,17 @@ func TestCopyOfAFullServer(t *testing.T) {
 	}
 }
 
-func TestOpenFilesKeepADatastore(t *testing.T) {
+func TestDatastoreWithOpenFilesIsNotRemoved(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneStall, At: 1 << 20}}}, s))
+	l := startLab(t, withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneStall, At: 1 << 20}}}, s))
 	c := login(t, l)
 	ds := mountLanding(t, c.Client)
-	dss, _ := systems(t, c.Client)
+	dss, _ := datastoreSystems(t, c.Client)
 	cloned := make(chan error, 1)
 	stalled := make(chan struct{})
 	var once sync.Once
 	go func() {
-		cloned <- l.Clone(context.Background(), sourceDisk, landedDisk, "thin", func(percent int) {
+		cloned <- l.Clone(context.Background(), sourceDisk, copiedDisk, "thin", func(percent int) {
 			if percent >= 12 { // 1 MiB of 8
 				once.Do(func() { close(stalled) })
 			}
@@ -499,19 +500,19 @@ func TestOpenFilesKeepADatastore(t *testing.T) {
 	if err := dss[0].Remove(t.Context(), ds); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
-	checkLanded(t, l, s)
+	checkCopied(t, l, s)
 }
 
 func TestCanceledCopyEnds(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneStall, At: 1 << 20}}}, s))
+	l := startLab(t, withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneStall, At: 1 << 20}}}, s))
 	c := login(t, l)
 	mountLanding(t, c.Client)
 	dc, err := find.NewFinder(c.Client).DefaultDatacenter(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	task, err := object.NewVirtualDiskManager(c.Client).CopyVirtualDisk(t.Context(), sourceDisk, dc, landedDisk, dc, thinSpec(), false)
+	task, err := object.NewVirtualDiskManager(c.Client).CopyVirtualDisk(t.Context(), sourceDisk, dc, copiedDisk, dc, thinSpec(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -524,25 +525,25 @@ func TestCanceledCopyEnds(t *testing.T) {
 	waitFor(t, "no file to be open", func() bool { m := l.Mounts(); return len(m) == 1 && m[0].OpenFiles == 0 })
 }
 
-// waitFor asks until the answer is yes.
-func waitFor(t *testing.T, what string, yes func() bool) {
+// waitFor waits until a condition is true.
+func waitFor(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !yes(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timeout while waiting for %s", what)
 		}
 	}
 }
 
 func TestCloneOrderOfOperations(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{VMs: []VM{web01()}}, s))
+	l := startLab(t, withNFS(Config{VMs: []VM{web01()}}, s))
 	mountLanding(t, login(t, l).Client)
 	before := len(s.Ops())
 	if err := l.Clone(t.Context(), sourceDisk, "/vmfs/volumes/landing/web01.vmdk", "thin", nil); err != nil {
 		t.Fatal(err)
 	}
-	checkLanded(t, l, s)
+	checkCopied(t, l, s)
 	var order []string
 	for _, op := range s.Ops()[before:] {
 		step := op.Proc
@@ -560,7 +561,7 @@ func TestCloneOrderOfOperations(t *testing.T) {
 		"LOOKUP web01.vmdk", "CREATE web01-flat.vmdk", "CREATE lock", "SETATTR lock", "WRITE lock", "GETATTR lock",
 		"SETATTR web01-flat.vmdk", "WRITE web01-flat.vmdk",
 		"CREATE web01.vmdk", "CREATE lock", "SETATTR lock", "WRITE lock", "GETATTR lock", "WRITE web01.vmdk", "REMOVE lock",
-		// the flat's lock is the last thing to go
+		// the lock of the flat file is removed last
 	}, "\n")
 	if got := strings.Join(order, "\n"); got != want {
 		t.Errorf("order:\n%s\nwant:\n%s", got, want)
@@ -570,23 +571,23 @@ func TestCloneOrderOfOperations(t *testing.T) {
 		t.Fatal(err)
 	}
 	if used := s.Used("web01-flat.vmdk"); used > disk.Allocated {
-		t.Errorf("%d bytes used, %d are allocated at the source", used, disk.Allocated)
+		t.Errorf("%d bytes used, but %d bytes allocated in the source", used, disk.Allocated)
 	}
 }
 
 func TestCloneOfARunningVM(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{VMs: []VM{running(Guest{})}}, s))
+	l := startLab(t, withNFS(Config{VMs: []VM{runningVM(Guest{})}}, s))
 	c := login(t, l)
 	mountLanding(t, c.Client)
-	if err := l.Clone(t.Context(), sourceDisk, landedDisk, "thin", nil); !errors.Is(err, errInUse) {
-		t.Errorf("the disk it writes to: %v", err)
+	if err := l.Clone(t.Context(), sourceDisk, copiedDisk, "thin", nil); !errors.Is(err, errInUse) {
+		t.Errorf("the active disk: %v", err)
 	}
 	createSnapshot(t, c.Client, allVMs(t, c.Client)["web01"].Self)
-	if err := l.Clone(t.Context(), sourceDisk, landedDisk, "thin", nil); err != nil {
+	if err := l.Clone(t.Context(), sourceDisk, copiedDisk, "thin", nil); err != nil {
 		t.Errorf("the frozen base: %v", err)
 	}
-	checkLanded(t, l, s)
+	checkCopied(t, l, s)
 }
 
 func TestCloneOfAChainAndOfAnRDM(t *testing.T) {
@@ -594,12 +595,12 @@ func TestCloneOfAChainAndOfAnRDM(t *testing.T) {
 	chained := web01()
 	chained.Snapshots = []string{"a", "b"}
 	raw := VM{Name: "raw", Disks: []Disk{{Capacity: 1 << 20, Fill: 100, Seed: 3, RDM: "physicalMode"}}}
-	l := start(t, withNFS(Config{VMs: []VM{chained, raw}}, s))
+	l := startLab(t, withNFS(Config{VMs: []VM{chained, raw}}, s))
 	mountLanding(t, login(t, l).Client)
-	if err := l.Clone(t.Context(), "[datastore1] web01/web01-000002.vmdk", landedDisk, "thin", nil); err != nil {
+	if err := l.Clone(t.Context(), "[datastore1] web01/web01-000002.vmdk", copiedDisk, "thin", nil); err != nil {
 		t.Fatal(err)
 	}
-	checkLanded(t, l, s)
+	checkCopied(t, l, s)
 	if err := l.Clone(t.Context(), "[datastore1] raw/raw.vmdk", "[landing] raw.vmdk", "thin", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -610,16 +611,16 @@ func TestCloneOfAChainAndOfAnRDM(t *testing.T) {
 
 func TestCloneRefusals(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{VMs: []VM{web01()}}, s))
+	l := startLab(t, withNFS(Config{VMs: []VM{web01()}}, s))
 	mountLanding(t, login(t, l).Client)
 	for name, tc := range map[string]struct {
 		src, dst, format string
 		want             error
 	}{
-		"no source":     {"[datastore1] web01/other.vmdk", landedDisk, "thin", errNoSource},
+		"no source":     {"[datastore1] web01/other.vmdk", copiedDisk, "thin", errNoSource},
 		"no datastore":  {sourceDisk, "[elsewhere] x.vmdk", "thin", errNoTarget},
 		"own datastore": {sourceDisk, "[datastore1] web01/copy.vmdk", "thin", errReadOnly},
-		"format":        {sourceDisk, landedDisk, "2gbsparse", errBadFormat},
+		"format":        {sourceDisk, copiedDisk, "2gbsparse", errBadFormat},
 	} {
 		if err := l.Clone(t.Context(), tc.src, tc.dst, tc.format, nil); !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v", name, err)
@@ -627,25 +628,25 @@ func TestCloneRefusals(t *testing.T) {
 	}
 }
 
-func TestKilledCloneLeavesTheFlat(t *testing.T) {
+func TestKilledCloneLeavesFlatFile(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneKill, At: 4 << 20}}}, s))
+	l := startLab(t, withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneKill, At: 4 << 20}}}, s))
 	mountLanding(t, login(t, l).Client)
-	if err := l.Clone(t.Context(), sourceDisk, landedDisk, "thin", nil); !errors.Is(err, errKilled) {
+	if err := l.Clone(t.Context(), sourceDisk, copiedDisk, "thin", nil); !errors.Is(err, errKilled) {
 		t.Error(err)
 	}
 	if names := s.Names(""); !slices.Equal(names, []string{"web01-flat.vmdk"}) {
-		t.Errorf("left behind: %v", names)
+		t.Errorf("remaining files: %v", names)
 	}
 }
 
-func TestServerDiesDuringAClone(t *testing.T) {
+func TestServerRestartsDuringAClone(t *testing.T) {
 	s := serveNFS(t)
 	cfg := withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneStall, At: 4 << 20}}}, s)
 	cfg.NFS.Times.Reconnect = time.Millisecond
-	l := start(t, cfg)
+	l := startLab(t, cfg)
 	mountLanding(t, login(t, l).Client)
-	err := l.Clone(t.Context(), sourceDisk, landedDisk, "thin", func(percent int) {
+	err := l.Clone(t.Context(), sourceDisk, copiedDisk, "thin", func(percent int) {
 		if percent == 50 {
 			if err := errors.Join(s.Stop(), s.Resume()); err != nil {
 				t.Error(err)
@@ -656,16 +657,16 @@ func TestServerDiesDuringAClone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkLanded(t, l, s)
+	checkCopied(t, l, s)
 }
 
-func TestServerThatStaysAwayFailsTheClone(t *testing.T) {
+func TestCloneFailsWithoutItsServer(t *testing.T) {
 	s := serveNFS(t)
 	cfg := withNFS(Config{VMs: []VM{web01()}}, s)
 	cfg.NFS.Times = nfsclient.Times{Heartbeat: time.Millisecond, HeartbeatTimeout: time.Minute, APD: time.Millisecond, LockUpdate: time.Hour}
-	l := start(t, cfg)
+	l := startLab(t, cfg)
 	mountLanding(t, login(t, l).Client)
-	err := l.Clone(t.Context(), sourceDisk, landedDisk, "thin", func(percent int) {
+	err := l.Clone(t.Context(), sourceDisk, copiedDisk, "thin", func(percent int) {
 		if percent == 50 {
 			s.Hook(func(nfstest.Op) nfstest.Verdict { return nfstest.Verdict{Status: uint32(nfsclient.ErrStale)} })
 		}
@@ -677,9 +678,9 @@ func TestServerThatStaysAwayFailsTheClone(t *testing.T) {
 
 func TestPowerCutLeavesLocks(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneStall, At: 4 << 20}}}, s))
+	l := startLab(t, withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneStall, At: 4 << 20}}}, s))
 	mountLanding(t, login(t, l).Client)
-	err := l.Clone(t.Context(), sourceDisk, landedDisk, "thin", func(percent int) {
+	err := l.Clone(t.Context(), sourceDisk, copiedDisk, "thin", func(percent int) {
 		if percent == 50 {
 			l.PowerCutHost()
 		}
@@ -689,7 +690,7 @@ func TestPowerCutLeavesLocks(t *testing.T) {
 	}
 	names := s.Names("")
 	if len(names) != 2 || !strings.HasPrefix(names[0], ".lck-") || len(l.Mounts()) != 0 {
-		t.Errorf("left behind: %v, mounts %v", names, l.Mounts())
+		t.Errorf("remaining files: %v, mounts %v", names, l.Mounts())
 	}
 }
 
@@ -725,13 +726,13 @@ func FuzzVolumePath(f *testing.F) {
 	})
 }
 
-// A real ESXi speaks from privileged ports.
+// Mounts use privileged source ports, like a real ESXi host.
 func TestMountsComeFromPrivilegedPorts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{}, s))
+	l := startLab(t, withNFS(Config{}, s))
 	mountLanding(t, login(t, l).Client)
 	for _, op := range s.Ops() {
 		if op.Port >= 1024 {
@@ -740,13 +741,13 @@ func TestMountsComeFromPrivilegedPorts(t *testing.T) {
 	}
 }
 
-// NFS datastores are part of a host's configuration: they are back after it lost power, if
-// their server is.
-func TestHostBootsWithItsDatastores(t *testing.T) {
+// NFS datastores are part of a host's configuration. A host mounts them again when it
+// boots.
+func TestHostMountsItsDatastoresAtBoot(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withNFS(Config{}, s))
+	l := startLab(t, withNFS(Config{}, s))
 	c := login(t, l)
-	dss, hosts := systems(t, c.Client)
+	dss, hosts := datastoreSystems(t, c.Client)
 	ds := mountLanding(t, c.Client)
 	l.PowerCutHost()
 	if len(l.Mounts()) > 0 || !slices.Contains(datastoreNames(t, c.Client, hosts[0]), "landing") {
@@ -759,29 +760,29 @@ func TestHostBootsWithItsDatastores(t *testing.T) {
 		t.Errorf("booted: %v", m)
 	}
 	l.PowerCutHost()
-	if err := dss[0].Remove(t.Context(), ds); err != nil { // it can be taken off while it is not there
+	if err := dss[0].Remove(t.Context(), ds); err != nil { // possible while the datastore is not mounted
 		t.Fatal(err)
 	}
 	if err := l.BootHost(); err != nil || len(l.Mounts()) > 0 {
-		t.Errorf("removed, and back: %v, %v", l.Mounts(), err)
+		t.Errorf("removed, after a boot: %v, %v", l.Mounts(), err)
 	}
 }
 
-func TestHostMountsAsManyAsItMay(t *testing.T) {
+func TestLimitOfMounts(t *testing.T) {
 	s := serveNFS(t)
 	cfg := withNFS(Config{}, s)
 	cfg.NFS.MaxVolumes = 1
-	c := login(t, start(t, cfg))
-	dss, _ := systems(t, c.Client)
+	c := login(t, startLab(t, cfg))
+	dss, _ := datastoreSystems(t, c.Client)
 	mountLanding(t, c.Client)
 	spec := nasSpec("second")
 	spec.RemoteHost = "localhost"
 	if _, err := dss[0].CreateNasDatastore(t.Context(), spec); err == nil || !fault.Is(err, &types.NasConnectionLimitReached{}) {
-		t.Errorf("a second one: %v", err)
+		t.Errorf("a second mount: %v", err)
 	}
 }
 
-// What is written while the network is away waits, and arrives when it is back.
+// Writes wait while the network is down, and continue when it is up again.
 func TestWritesWaitForTheNetwork(t *testing.T) {
 	s := serveNFS(t)
 	lost, back := make(chan bool, 10), make(chan bool, 10)
@@ -795,7 +796,7 @@ func TestWritesWaitForTheNetwork(t *testing.T) {
 			back <- true
 		}
 	}
-	l := start(t, cfg)
+	l := startLab(t, cfg)
 	mountLanding(t, login(t, l).Client)
 	l.CutNFS()
 	<-lost

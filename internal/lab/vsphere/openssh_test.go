@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// OpenSSH, which people use, logs in to a host with a key and runs commands.
+// OpenSSH can log in to a host with a key and run commands.
 func TestOpenSSHLogsIn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts ssh")
@@ -30,7 +30,7 @@ func TestOpenSSHLogsIn(t *testing.T) {
 	}
 	cfg := withSSH(Config{})
 	cfg.SSH.AuthorizedKeys = []string{strings.TrimSpace(string(public))}
-	l := start(t, cfg)
+	l := startLab(t, cfg)
 	host, port, err := net.SplitHostPort(l.SSHAddr(""))
 	if err != nil {
 		t.Fatal(err)

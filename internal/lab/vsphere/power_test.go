@@ -22,47 +22,47 @@ func createSnapshot(t *testing.T, c *vim25.Client, ref types.ManagedObjectRefere
 	}
 }
 
-func power(t *testing.T, c *vim25.Client, name string) string {
+func powerStateOf(t *testing.T, c *vim25.Client, name string) string {
 	t.Helper()
 	return string(allVMs(t, c)[name].Runtime.PowerState)
 }
 
-func running(g Guest) VM {
+func runningVM(g Guest) VM {
 	vm := web01()
 	vm.PoweredOn, vm.Guest = true, g
 	return vm
 }
 
-func TestGuestObeysAfterItsDelay(t *testing.T) {
+func TestGuestShutsDownAfterItsDelay(t *testing.T) {
 	now := newClock()
-	l := start(t, Config{Clock: now.Now, VMs: []VM{running(Guest{ShutdownDelay: Duration(time.Minute)})}})
+	l := startLab(t, Config{Clock: now.Now, VMs: []VM{runningVM(Guest{ShutdownDelay: Duration(time.Minute)})}})
 	c := login(t, l)
 	vm := object.NewVirtualMachine(c.Client, allVMs(t, c.Client)["web01"].Self)
 	if err := vm.ShutdownGuest(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	now.advance(59 * time.Second)
-	if got := power(t, c.Client, "web01"); got != "poweredOn" {
-		t.Errorf("%s before its minute", got)
+	if got := powerStateOf(t, c.Client, "web01"); got != "poweredOn" {
+		t.Errorf("%s before the delay", got)
 	}
 	now.advance(time.Second)
-	if got := power(t, c.Client, "web01"); got != "poweredOff" {
-		t.Errorf("%s after its minute", got)
+	if got := powerStateOf(t, c.Client, "web01"); got != "poweredOff" {
+		t.Errorf("%s after the delay", got)
 	}
-	if got := status(t, client(t, l), request(t, l, "HEAD", folderURL(l, flat))); got != 200 {
+	if got := fetchStatus(t, newClient(t, l), folderRequest(t, l, "HEAD", folderURL(l, flat))); got != 200 {
 		t.Errorf("the disk of the VM that was shut down: %d", got)
 	}
 }
 
-// A client that waits for a property change asks nothing meanwhile.
-func TestGuestObeysOnTheRealClock(t *testing.T) {
-	l := start(t, Config{VMs: []VM{running(Guest{ShutdownDelay: Duration(50 * time.Millisecond)})}})
+// The guest shuts down after its delay even if the client only waits for a property change.
+func TestGuestShutsDownOnTheRealClock(t *testing.T) {
+	l := startLab(t, Config{VMs: []VM{runningVM(Guest{ShutdownDelay: Duration(50 * time.Millisecond)})}})
 	c := login(t, l)
 	vm := object.NewVirtualMachine(c.Client, allVMs(t, c.Client)["web01"].Self)
 	if err := vm.ShutdownGuest(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), waitMost)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	if err := vm.WaitForPowerState(ctx, types.VirtualMachinePowerStatePoweredOff); err != nil {
 		t.Error(err)
@@ -71,14 +71,14 @@ func TestGuestObeysOnTheRealClock(t *testing.T) {
 
 func TestGuestIgnoresShutdown(t *testing.T) {
 	now := newClock()
-	l := start(t, Config{Clock: now.Now, VMs: []VM{running(Guest{IgnoresShutdown: true})}})
+	l := startLab(t, Config{Clock: now.Now, VMs: []VM{runningVM(Guest{IgnoresShutdown: true})}})
 	c := login(t, l)
 	vm := object.NewVirtualMachine(c.Client, allVMs(t, c.Client)["web01"].Self)
 	if err := vm.ShutdownGuest(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	now.advance(20 * time.Minute)
-	if got := power(t, c.Client, "web01"); got != "poweredOn" {
+	if got := powerStateOf(t, c.Client, "web01"); got != "poweredOn" {
 		t.Error(got)
 	}
 	task, err := vm.PowerOff(t.Context())
@@ -88,7 +88,7 @@ func TestGuestIgnoresShutdown(t *testing.T) {
 	if err := task.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := status(t, client(t, l), request(t, l, "HEAD", folderURL(l, flat))); got != 200 {
+	if got := fetchStatus(t, newClient(t, l), folderRequest(t, l, "HEAD", folderURL(l, flat))); got != 200 {
 		t.Errorf("the disk after power off: %d", got)
 	}
 }
@@ -96,7 +96,7 @@ func TestGuestIgnoresShutdown(t *testing.T) {
 func TestShutdownRefusals(t *testing.T) {
 	off := web01()
 	off.Name = "off"
-	l := start(t, Config{VMs: []VM{running(Guest{NoTools: true}), off}})
+	l := startLab(t, Config{VMs: []VM{runningVM(Guest{NoTools: true}), off}})
 	c := login(t, l)
 	vms := allVMs(t, c.Client)
 	if err := object.NewVirtualMachine(c.Client, vms["web01"].Self).ShutdownGuest(t.Context()); !fault.Is(err, &types.ToolsUnavailable{}) {
@@ -107,9 +107,9 @@ func TestShutdownRefusals(t *testing.T) {
 	}
 }
 
-func TestPowerSwitchesLocks(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
-	c := client(t, l)
+func TestPowerChangesLocks(t *testing.T) {
+	l := startLab(t, Config{VMs: []VM{web01()}})
+	c := newClient(t, l)
 	for _, tc := range []struct {
 		on   bool
 		want int
@@ -117,17 +117,17 @@ func TestPowerSwitchesLocks(t *testing.T) {
 		if err := l.SetPower("web01", tc.on); err != nil {
 			t.Fatal(err)
 		}
-		if got := status(t, c, request(t, l, "HEAD", folderURL(l, flat))); got != tc.want {
+		if got := fetchStatus(t, c, folderRequest(t, l, "HEAD", folderURL(l, flat))); got != tc.want {
 			t.Errorf("on=%v: %d, want %d", tc.on, got, tc.want)
 		}
 	}
 	if err := l.SetPower("nobody", true); err == nil {
-		t.Error("a VM that is not there was powered on")
+		t.Error("an unknown VM was powered on")
 	}
 }
 
 func TestReadOnlyLicence(t *testing.T) {
-	l := start(t, Config{ReadOnlyLicence: true, VMs: []VM{tracked()}})
+	l := startLab(t, Config{ReadOnlyLicence: true, VMs: []VM{trackedVM()}})
 	c := login(t, l)
 	vm := allVMs(t, c.Client)["web01"]
 	o := object.NewVirtualMachine(c.Client, vm.Self)
@@ -141,10 +141,10 @@ func TestReadOnlyLicence(t *testing.T) {
 	if _, err = o.Destroy(t.Context()); !fault.Is(err, &types.RestrictedVersion{}) {
 		t.Errorf("destroy: %v", err)
 	}
-	if _, err := query(c.Client, vm, 2000, 0, "*", nil); err != nil {
+	if _, err := queryAreas(c.Client, vm, 2000, 0, "*", nil); err != nil {
 		t.Errorf("query: %v", err)
 	}
-	if got := status(t, client(t, l), request(t, l, "HEAD", folderURL(l, flat))); got != 200 {
+	if got := fetchStatus(t, newClient(t, l), folderRequest(t, l, "HEAD", folderURL(l, flat))); got != 200 {
 		t.Errorf("/folder: %d", got)
 	}
 	if err := c.Logout(t.Context()); err != nil {
@@ -152,10 +152,10 @@ func TestReadOnlyLicence(t *testing.T) {
 	}
 }
 
-// A client that goes away in the middle of WaitForUpdates must not keep the lab busy. The
-// check is start's: no goroutine is left.
+// If a client disconnects during WaitForUpdates, the lab ends the wait. startLab checks that
+// no goroutine is left.
 func TestAbandonedWaitEnds(t *testing.T) {
-	l := start(t, Config{VMs: []VM{running(Guest{})}})
+	l := startLab(t, Config{VMs: []VM{runningVM(Guest{})}})
 	c := login(t, l)
 	vm := object.NewVirtualMachine(c.Client, allVMs(t, c.Client)["web01"].Self)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -164,7 +164,7 @@ func TestAbandonedWaitEnds(t *testing.T) {
 		t.Error("the wait ended without a change")
 	}
 	c.CloseIdleConnections()
-	for end := time.Now().Add(waitMost); time.Now().Before(end); {
+	for end := time.Now().Add(maxWait); time.Now().Before(end); {
 		l.waits.mu.Lock()
 		n := len(l.waits.open)
 		l.waits.mu.Unlock()
@@ -173,5 +173,5 @@ func TestAbandonedWaitEnds(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Error("the wait goes on")
+	t.Error("the wait did not end")
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// A clock is moved by the test.
+// clock is a clock that tests advance.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -37,10 +37,10 @@ func (c *clock) advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// withCookie makes a /folder request without a password.
+// withCookie returns a /folder request with a cookie and without a password.
 func withCookie(t *testing.T, l *Lab, c *http.Cookie) *http.Request {
 	t.Helper()
-	r := request(t, l, "HEAD", folderURL(l, flat))
+	r := folderRequest(t, l, "HEAD", folderURL(l, flat))
 	r.Header.Del("Authorization")
 	if c != nil {
 		r.AddCookie(c)
@@ -48,7 +48,7 @@ func withCookie(t *testing.T, l *Lab, c *http.Cookie) *http.Request {
 	return r
 }
 
-func status(t *testing.T, c *http.Client, r *http.Request) int {
+func fetchStatus(t *testing.T, c *http.Client, r *http.Request) int {
 	t.Helper()
 	resp, _, err := fetch(t, c, r)
 	if err != nil {
@@ -60,7 +60,7 @@ func status(t *testing.T, c *http.Client, r *http.Request) int {
 // basicLogin returns the cookie that a Basic login sets.
 func basicLogin(t *testing.T, l *Lab, c *http.Client) *http.Cookie {
 	t.Helper()
-	resp, _, err := fetch(t, c, request(t, l, "HEAD", folderURL(l, flat)))
+	resp, _, err := fetch(t, c, folderRequest(t, l, "HEAD", folderURL(l, flat)))
 	if err != nil || len(resp.Cookies()) != 1 {
 		t.Fatalf("Basic login: %v %v", resp, err)
 	}
@@ -76,9 +76,9 @@ func soapLogin(l *Lab, password string) error {
 	return err
 }
 
-func TestFolderWantsALogin(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
-	c := client(t, l)
+func TestFolderNeedsALogin(t *testing.T) {
+	l := startLab(t, Config{VMs: []VM{web01()}})
+	c := newClient(t, l)
 	for what, r := range map[string]*http.Request{
 		"nothing": withCookie(t, l, nil),
 		"cookie":  withCookie(t, l, &http.Cookie{Name: sessionCookie, Value: "made-up"}),
@@ -91,10 +91,10 @@ func TestFolderWantsALogin(t *testing.T) {
 	}
 }
 
-func TestBasicLoginSetsACookieGoodForBoth(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
-	c := client(t, l)
-	resp, _, err := fetch(t, c, request(t, l, "HEAD", folderURL(l, flat)))
+func TestBasicLoginSetsACookieForFolderAndSOAP(t *testing.T) {
+	l := startLab(t, Config{VMs: []VM{web01()}})
+	c := newClient(t, l)
+	resp, _, err := fetch(t, c, folderRequest(t, l, "HEAD", folderURL(l, flat)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,13 +102,13 @@ func TestBasicLoginSetsACookieGoodForBoth(t *testing.T) {
 		t.Errorf("Set-Cookie: %s", raw)
 	}
 	cookie := resp.Cookies()[0]
-	if got := status(t, c, withCookie(t, l, cookie)); got != 200 {
+	if got := fetchStatus(t, c, withCookie(t, l, cookie)); got != 200 {
 		t.Errorf("/folder with the cookie: %d", got)
 	}
-	// virt-v2v sends the value as it came, quotes included.
+	// virt-v2v sends the value unchanged, with quotes.
 	r := withCookie(t, l, nil)
 	r.Header.Set("Cookie", strings.SplitN(resp.Header.Get("Set-Cookie"), ";", 2)[0])
-	if got := status(t, c, r); got != 200 {
+	if got := fetchStatus(t, c, r); got != 200 {
 		t.Errorf("/folder with the raw cookie: %d", got)
 	}
 	u, err := soap.ParseURL(l.URL())
@@ -124,28 +124,28 @@ func TestBasicLoginSetsACookieGoodForBoth(t *testing.T) {
 }
 
 func TestSOAPCookieOpensFolder(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
+	l := startLab(t, Config{VMs: []VM{web01()}})
 	c := login(t, l)
 	u, _ := url.Parse("https://" + l.Addr() + "/folder/")
 	cookies := c.Jar.Cookies(u)
 	if len(cookies) != 1 {
 		t.Fatalf("cookies: %v", cookies)
 	}
-	if got := status(t, client(t, l), withCookie(t, l, cookies[0])); got != 200 {
+	if got := fetchStatus(t, newClient(t, l), withCookie(t, l, cookies[0])); got != 200 {
 		t.Errorf("/folder with the SOAP cookie: %d", got)
 	}
 	if err := c.Logout(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := status(t, client(t, l), withCookie(t, l, cookies[0])); got != 401 {
+	if got := fetchStatus(t, newClient(t, l), withCookie(t, l, cookies[0])); got != 401 {
 		t.Errorf("/folder after logout: %d", got)
 	}
 }
 
-func TestSessionsExpireIdleAndTransferDoesNotCount(t *testing.T) {
+func TestIdleSessionsExpireDespiteTransfers(t *testing.T) {
 	now := newClock()
-	l := start(t, Config{Clock: now.Now, VMs: []VM{web01()}})
-	c := client(t, l)
+	l := startLab(t, Config{Clock: now.Now, VMs: []VM{web01()}})
+	c := newClient(t, l)
 	sdk := login(t, l)
 	cookie := basicLogin(t, l, c)
 	for range 2 { // the SOAP session is used, the other one only transfers
@@ -153,10 +153,10 @@ func TestSessionsExpireIdleAndTransferDoesNotCount(t *testing.T) {
 		if _, err := methods.GetCurrentTime(t.Context(), sdk); err != nil {
 			t.Fatalf("SOAP session within 30 minutes: %v", err)
 		}
-		status(t, c, withCookie(t, l, cookie))
+		fetchStatus(t, c, withCookie(t, l, cookie))
 	}
-	if got := status(t, c, withCookie(t, l, cookie)); got != 401 {
-		t.Errorf("cookie used for transfer alone, after 40 minutes: %d", got)
+	if got := fetchStatus(t, c, withCookie(t, l, cookie)); got != 401 {
+		t.Errorf("cookie used only for transfers, after 40 minutes: %d", got)
 	}
 	now.advance(30 * time.Minute)
 	_, err := methods.GetCurrentTime(t.Context(), sdk)
@@ -172,19 +172,19 @@ func TestFiveWrongPasswordsLockTheAccount(t *testing.T) {
 	for _, way := range []string{"basic", "soap", "mixed"} {
 		t.Run(way, func(t *testing.T) {
 			now := newClock()
-			l := start(t, Config{Clock: now.Now, VMs: []VM{web01()}})
-			c := client(t, l)
+			l := startLab(t, Config{Clock: now.Now, VMs: []VM{web01()}})
+			c := newClient(t, l)
 			try := func(i int, password string) bool {
 				if way == "soap" || way == "mixed" && i%2 == 0 {
 					return soapLogin(l, password) == nil
 				}
-				r := request(t, l, "HEAD", folderURL(l, flat))
+				r := folderRequest(t, l, "HEAD", folderURL(l, flat))
 				r.SetBasicAuth(l.User(), password)
-				return status(t, c, r) == 200
+				return fetchStatus(t, c, r) == 200
 			}
 			for i := range 4 {
 				if try(i, "wrong") {
-					t.Fatal("a wrong password was taken")
+					t.Fatal("a wrong password was accepted")
 				}
 			}
 			if !try(0, l.Password()) {
@@ -209,27 +209,27 @@ func TestFiveWrongPasswordsLockTheAccount(t *testing.T) {
 }
 
 func TestSessionLimit(t *testing.T) {
-	l := start(t, Config{Sessions: Sessions{Max: 2}, VMs: []VM{web01()}})
-	c := client(t, l)
+	l := startLab(t, Config{Sessions: Sessions{Max: 2}, VMs: []VM{web01()}})
+	c := newClient(t, l)
 	basicLogin(t, l, c)
 	cookie := basicLogin(t, l, c)
-	if got := status(t, c, request(t, l, "HEAD", folderURL(l, flat))); got != 503 {
+	if got := fetchStatus(t, c, folderRequest(t, l, "HEAD", folderURL(l, flat))); got != 503 {
 		t.Errorf("third Basic login: %d", got)
 	}
 	if err := soapLogin(l, l.Password()); err == nil {
-		t.Error("a SOAP login above the limit was taken")
+		t.Error("a SOAP login above the limit was accepted")
 	}
-	if got := status(t, c, withCookie(t, l, cookie)); got != 200 {
-		t.Errorf("one of the two: %d", got)
+	if got := fetchStatus(t, c, withCookie(t, l, cookie)); got != 200 {
+		t.Errorf("an open session: %d", got)
 	}
 }
 
 func TestKillSessions(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
-	c := client(t, l)
+	l := startLab(t, Config{VMs: []VM{web01()}})
+	c := newClient(t, l)
 	sdk, cookie := login(t, l), basicLogin(t, l, c)
 	l.KillSessions()
-	if got := status(t, c, withCookie(t, l, cookie)); got != 401 {
+	if got := fetchStatus(t, c, withCookie(t, l, cookie)); got != 401 {
 		t.Errorf("/folder: %d", got)
 	}
 	if _, err := methods.GetCurrentTime(t.Context(), sdk); !fault.Is(err, &types.NotAuthenticated{}) {
@@ -237,8 +237,8 @@ func TestKillSessions(t *testing.T) {
 	}
 }
 
-func TestTerminatedSessionIsGone(t *testing.T) {
-	l := start(t, Config{VMs: []VM{web01()}})
+func TestTerminatedSessionEnds(t *testing.T) {
+	l := startLab(t, Config{VMs: []VM{web01()}})
 	victim, other := login(t, l), login(t, l)
 	s, err := victim.SessionManager.UserSession(t.Context())
 	if err != nil {

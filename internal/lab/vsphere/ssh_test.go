@@ -25,13 +25,13 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// withSSH is a lab whose hosts run SSH from the start.
+// withSSH returns a configuration whose hosts run SSH from the start.
 func withSSH(cfg Config) Config {
 	cfg.SSH.Enabled = true
 	return cfg
 }
 
-// clientConfig logs in by keyboard-interactive and pins the host key.
+// clientConfig returns a configuration with keyboard-interactive login and the lab's host key.
 func clientConfig(t *testing.T, l *Lab) *ssh.ClientConfig {
 	t.Helper()
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(l.SSHHostKey("")))
@@ -54,8 +54,8 @@ func dialSSH(t *testing.T, l *Lab) *ssh.Client {
 	return c
 }
 
-// do runs a command and returns its output, both kinds, and its exit status.
-func do(t *testing.T, c *ssh.Client, command string) (out string, status int) {
+// runCommand runs a command and returns its combined output and its exit status.
+func runCommand(t *testing.T, c *ssh.Client, command string) (out string, status int) {
 	t.Helper()
 	s, err := c.NewSession()
 	if err != nil {
@@ -73,17 +73,17 @@ func do(t *testing.T, c *ssh.Client, command string) (out string, status int) {
 	return string(b), 0
 }
 
-// must is do for commands that succeed.
-func must(t *testing.T, c *ssh.Client, command string) string {
+// mustRun runs a command that must succeed, and returns its output.
+func mustRun(t *testing.T, c *ssh.Client, command string) string {
 	t.Helper()
-	out, status := do(t, c, command)
+	out, status := runCommand(t, c, command)
 	if status != 0 {
 		t.Fatalf("%s: status %d\n%s", command, status, out)
 	}
 	return out
 }
 
-func services(t *testing.T, c *vim25.Client) (types.ManagedObjectReference, map[string]types.HostService) {
+func hostServices(t *testing.T, c *vim25.Client) (types.ManagedObjectReference, map[string]types.HostService) {
 	t.Helper()
 	host, err := find.NewFinder(c).DefaultHostSystem(t.Context())
 	if err != nil {
@@ -105,12 +105,12 @@ func services(t *testing.T, c *vim25.Client) (types.ManagedObjectReference, map[
 }
 
 func TestSSHIsStartedAndStoppedThroughTheAPI(t *testing.T) {
-	l := start(t, Config{})
+	l := startLab(t, Config{})
 	c := login(t, l).Client
 	if l.SSHAddr("") != "" {
 		t.Error("SSH runs before it was started")
 	}
-	ref, before := services(t, c)
+	ref, before := hostServices(t, c)
 	if s := before["TSM-SSH"]; s.Running || s.Policy != "off" {
 		t.Errorf("%+v", s)
 	}
@@ -120,7 +120,7 @@ func TestSSHIsStartedAndStoppedThroughTheAPI(t *testing.T) {
 	if _, err := methods.UpdateServicePolicy(t.Context(), c, &types.UpdateServicePolicy{This: ref, Id: "TSM-SSH", Policy: "on"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, s := services(t, c); !s["TSM-SSH"].Running || s["TSM-SSH"].Policy != "on" || s["TSM"].Running {
+	if _, s := hostServices(t, c); !s["TSM-SSH"].Running || s["TSM-SSH"].Policy != "on" || s["TSM"].Running {
 		t.Errorf("%+v", s)
 	}
 	client := dialSSH(t, l)
@@ -131,7 +131,7 @@ func TestSSHIsStartedAndStoppedThroughTheAPI(t *testing.T) {
 	if _, err := ssh.Dial("tcp", addr, clientConfig(t, l)); err == nil {
 		t.Error("SSH runs after it was stopped")
 	}
-	if out := must(t, client, "echo still here"); out != "still here\n" {
+	if out := mustRun(t, client, "echo still here"); out != "still here\n" {
 		t.Errorf("the open session: %q", out)
 	}
 	if _, err := methods.StartService(t.Context(), c, &types.StartService{This: ref, Id: "nosuch"}); err == nil {
@@ -140,9 +140,9 @@ func TestSSHIsStartedAndStoppedThroughTheAPI(t *testing.T) {
 }
 
 func TestHostWithoutSSH(t *testing.T) {
-	l := start(t, Config{SSH: SSH{Unavailable: true}})
+	l := startLab(t, Config{SSH: SSH{Unavailable: true}})
 	c := login(t, l).Client
-	ref, _ := services(t, c)
+	ref, _ := hostServices(t, c)
 	if _, err := methods.StartService(t.Context(), c, &types.StartService{This: ref, Id: "TSM-SSH"}); err == nil || l.SSHAddr("") != "" {
 		t.Errorf("%v, %q", err, l.SSHAddr(""))
 	}
@@ -162,7 +162,7 @@ func TestSSHLogins(t *testing.T) {
 		t.Fatal(err)
 	}
 	line := string(ssh.MarshalAuthorizedKey(sshPublic))
-	l := start(t, withSSH(Config{}))
+	l := startLab(t, withSSH(Config{}))
 	try := func(auth ssh.AuthMethod) error {
 		cfg := clientConfig(t, l)
 		cfg.Auth = []ssh.AuthMethod{auth}
@@ -173,12 +173,12 @@ func TestSSHLogins(t *testing.T) {
 		return err
 	}
 	if try(ssh.Password(l.Password())) == nil {
-		t.Error("plain password was taken: hosts want keyboard-interactive")
+		t.Error("the method password was accepted, want only keyboard-interactive")
 	}
 	if try(ssh.PublicKeys(signer)) == nil {
-		t.Error("an unknown key was taken")
+		t.Error("an unknown key was accepted")
 	}
-	must(t, dialSSH(t, l), "echo '"+strings.TrimSpace(line)+"' >>/etc/ssh/keys-root/authorized_keys")
+	mustRun(t, dialSSH(t, l), "echo '"+strings.TrimSpace(line)+"' >>/etc/ssh/keys-root/authorized_keys")
 	if err := try(ssh.PublicKeys(signer)); err != nil {
 		t.Errorf("a key in authorized_keys: %v", err)
 	}
@@ -187,7 +187,7 @@ func TestSSHLogins(t *testing.T) {
 	})
 	for range 5 {
 		if try(wrong) == nil {
-			t.Fatal("a wrong password was taken")
+			t.Fatal("a wrong password was accepted")
 		}
 	}
 	if _, err := ssh.Dial("tcp", l.SSHAddr(""), clientConfig(t, l)); err == nil {
@@ -197,7 +197,7 @@ func TestSSHLogins(t *testing.T) {
 
 func TestShellCommands(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withSSH(withNFS(Config{VMs: []VM{web01()}}, s)))
+	l := startLab(t, withSSH(withNFS(Config{VMs: []VM{web01()}}, s)))
 	c := dialSSH(t, l)
 	for command, want := range map[string]string{
 		"ls /vmfs/volumes":                                           "datastore1\n",
@@ -223,17 +223,17 @@ func TestShellCommands(t *testing.T) {
 		"cat /nothing 2>&1; echo $?":                                 "cat: /nothing: can't open '/nothing': No such file or directory\n1\n",
 		"vim-cmd vmsvc/getallvms | wc -l":                            "2\n",
 	} {
-		if got, _ := do(t, c, command); got != want {
-			t.Errorf("%s\ngave %q\nwant %q", command, got, want)
+		if got, _ := runCommand(t, c, command); got != want {
+			t.Errorf("%s\ngot  %q\nwant %q", command, got, want)
 		}
 	}
-	if out, status := do(t, c, "nosuch"); status != 127 || out != "sh: nosuch: not found\n" {
+	if out, status := runCommand(t, c, "nosuch"); status != 127 || out != "sh: nosuch: not found\n" {
 		t.Errorf("%d %q", status, out)
 	}
 }
 
 func TestMD5OfASourceDisk(t *testing.T) {
-	l := start(t, withSSH(Config{VMs: []VM{web01()}}))
+	l := startLab(t, withSSH(Config{VMs: []VM{web01()}}))
 	c := dialSSH(t, l)
 	disk, err := l.Disk("web01", 0)
 	if err != nil {
@@ -244,16 +244,16 @@ func TestMD5OfASourceDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	const flat = "/vmfs/volumes/datastore1/web01/web01-flat.vmdk"
-	if got, want := must(t, c, "md5sum "+flat), fmt.Sprintf("%x  %s\n", sum.Sum(nil), flat); got != want {
+	if got, want := mustRun(t, c, "md5sum "+flat), fmt.Sprintf("%x  %s\n", sum.Sum(nil), flat); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if out, status := do(t, c, "sha256sum "+flat); status != 127 {
+	if out, status := runCommand(t, c, "sha256sum "+flat); status != 127 {
 		t.Errorf("sha256sum: %d %q", status, out)
 	}
 	if err := l.SetPower("web01", true); err != nil {
 		t.Fatal(err)
 	}
-	if out, status := do(t, c, "md5sum "+flat); status != 1 || !strings.Contains(out, "Device or resource busy") {
+	if out, status := runCommand(t, c, "md5sum "+flat); status != 1 || !strings.Contains(out, "Device or resource busy") {
 		t.Errorf("the disk of a running VM: %d %q", status, out)
 	}
 }
@@ -262,24 +262,24 @@ const addLanding = "esxcli storage nfs add -H 127.0.0.1 -s " + nfstest.Export + 
 
 func TestEsxcliMountsAndRemoves(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withSSH(withNFS(Config{ReadOnlyLicence: true}, s))) // the licence does not matter to it
+	l := startLab(t, withSSH(withNFS(Config{ReadOnlyLicence: true}, s))) // esxcli works with any licence
 	c := dialSSH(t, l)
-	must(t, c, addLanding)
-	if out := must(t, c, "esxcli storage nfs list"); !strings.Contains(out, "landing") || strings.Count(out, "\n") != 3 {
+	mustRun(t, c, addLanding)
+	if out := mustRun(t, c, "esxcli storage nfs list"); !strings.Contains(out, "landing") || strings.Count(out, "\n") != 3 {
 		t.Errorf("list:\n%s", out)
 	}
-	_, hosts := systems(t, login(t, l).Client)
+	_, hosts := datastoreSystems(t, login(t, l).Client)
 	if got := datastoreNames(t, login(t, l).Client, hosts[0]); !slices.Contains(got, "landing") {
 		t.Errorf("in the inventory: %v", got)
 	}
-	if _, status := do(t, c, addLanding); status != 1 {
+	if _, status := runCommand(t, c, addLanding); status != 1 {
 		t.Errorf("add again: %d", status)
 	}
-	if out, status := do(t, c, "esxcli storage nfs add --host=127.0.0.1 --share=/other --volume-name=x"); status != 1 || !strings.Contains(out, "Sysinfo error") {
+	if out, status := runCommand(t, c, "esxcli storage nfs add --host=127.0.0.1 --share=/other --volume-name=x"); status != 1 || !strings.Contains(out, "Sysinfo error") {
 		t.Errorf("a path that is not exported: %d %q", status, out)
 	}
-	must(t, c, "esxcli storage nfs remove -v landing")
-	if _, status := do(t, c, "esxcli storage nfs remove -v landing"); status != 1 || len(l.Mounts()) != 0 {
+	mustRun(t, c, "esxcli storage nfs remove -v landing")
+	if _, status := runCommand(t, c, "esxcli storage nfs remove -v landing"); status != 1 || len(l.Mounts()) != 0 {
 		t.Errorf("removed twice: %d, %v", status, l.Mounts())
 	}
 }
@@ -288,55 +288,55 @@ const vmkfstoolsCopy = "vmkfstools -i /vmfs/volumes/datastore1/web01/web01.vmdk 
 
 func TestVmkfstools(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withSSH(withNFS(Config{VMs: []VM{web01()}}, s)))
+	l := startLab(t, withSSH(withNFS(Config{VMs: []VM{web01()}}, s)))
 	c := dialSSH(t, l)
-	must(t, c, addLanding)
-	out := must(t, c, vmkfstoolsCopy+" 2>&1")
+	mustRun(t, c, addLanding)
+	out := mustRun(t, c, vmkfstoolsCopy+" 2>&1")
 	if !strings.HasPrefix(out, "Destination disk format: VMFS thin-provisioned\nCloning disk '") || !strings.HasSuffix(out, "\rClone: 100% done.\n") {
 		t.Errorf("%q", out)
 	}
-	checkLanded(t, l, s)
-	if out, status := do(t, c, vmkfstoolsCopy); status != 255 || !strings.Contains(out, "Failed to clone disk: The file already exists (39).") {
+	checkCopied(t, l, s)
+	if out, status := runCommand(t, c, vmkfstoolsCopy); status != 255 || !strings.Contains(out, "Failed to clone disk: The file already exists (39).") {
 		t.Errorf("again: %d %q", status, out)
 	}
-	must(t, c, "vmkfstools -U /vmfs/volumes/landing/web01.vmdk")
+	mustRun(t, c, "vmkfstools -U /vmfs/volumes/landing/web01.vmdk")
 	if names := s.Names(""); len(names) != 0 {
-		t.Errorf("left after -U: %v", names)
+		t.Errorf("files after -U: %v", names)
 	}
-	if _, status := do(t, c, "vmkfstools --nonsense"); status != 1 {
+	if _, status := runCommand(t, c, "vmkfstools --nonsense"); status != 1 {
 		t.Errorf("usage: %d", status)
 	}
 }
 
-// The way a mover runs a copy: detached, with a pid, a log and an exit file.
+// detachedCopy starts a copy in the background, with files for its pid, log and exit status.
 const detachedCopy = `setsid sh -c 'echo $$ >/tmp/pid; ` + vmkfstoolsCopy + ` >/tmp/log 2>&1; echo $? >/tmp/exit' </dev/null >/dev/null 2>&1 &`
 
 func TestDetachedCopySurvivesItsConnection(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withSSH(withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneStall, At: 4 << 20}}}, s)))
+	l := startLab(t, withSSH(withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneStall, At: 4 << 20}}}, s)))
 	first := dialSSH(t, l)
-	must(t, first, addLanding)
-	must(t, first, detachedCopy)
+	mustRun(t, first, addLanding)
+	mustRun(t, first, detachedCopy)
 	waitFor(t, "half of the copy", func() bool {
-		out, _ := do(t, first, "cat /tmp/log") // which may not be there yet
+		out, _ := runCommand(t, first, "cat /tmp/log") // the file may not exist yet
 		return strings.Contains(out, "Clone: 50% done.")
 	})
 	l.DropSSH()
 	second := dialSSH(t, l)
-	must(t, second, "kill -0 $(cat /tmp/pid)")
+	mustRun(t, second, "kill -0 $(cat /tmp/pid)")
 	l.Faults().Clear()
-	waitFor(t, "the exit file", func() bool { _, status := do(t, second, "test -s /tmp/exit"); return status == 0 })
-	if out := must(t, second, "cat /tmp/exit"); out != "0\n" {
+	waitFor(t, "the exit file", func() bool { _, status := runCommand(t, second, "test -s /tmp/exit"); return status == 0 })
+	if out := mustRun(t, second, "cat /tmp/exit"); out != "0\n" {
 		t.Errorf("exit file: %q", out)
 	}
-	checkLanded(t, l, s)
+	checkCopied(t, l, s)
 }
 
-func TestAttachedCopyDiesWithItsConnection(t *testing.T) {
+func TestAttachedCopyEndsWithItsConnection(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withSSH(withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneStall, At: 4 << 20}}}, s)))
+	l := startLab(t, withSSH(withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneStall, At: 4 << 20}}}, s)))
 	c := dialSSH(t, l)
-	must(t, c, addLanding)
+	mustRun(t, c, addLanding)
 	session, err := c.NewSession()
 	if err != nil {
 		t.Fatal(err)
@@ -348,28 +348,28 @@ func TestAttachedCopyDiesWithItsConnection(t *testing.T) {
 	}
 	waitFor(t, "the copy to begin", func() bool { m := l.Mounts(); return m[0].OpenFiles == 1 })
 	l.DropSSH()
-	waitFor(t, "the copy to die, and leave its file alone", func() bool {
+	waitFor(t, "the copy to end and leave its file", func() bool {
 		return l.Mounts()[0].OpenFiles == 0 && slices.Equal(s.Names(""), []string{"web01-flat.vmdk"})
 	})
 }
 
 func TestKilledVmkfstools(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withSSH(withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneStall, At: 4 << 20}}}, s)))
+	l := startLab(t, withSSH(withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneStall, At: 4 << 20}}}, s)))
 	c := dialSSH(t, l)
-	must(t, c, addLanding)
-	must(t, c, detachedCopy)
+	mustRun(t, c, addLanding)
+	mustRun(t, c, detachedCopy)
 	waitFor(t, "the copy to begin", func() bool { m := l.Mounts(); return m[0].OpenFiles == 1 })
-	pid, err := strconv.Atoi(strings.TrimSpace(must(t, c, "cat /tmp/pid")))
+	pid, err := strconv.Atoi(strings.TrimSpace(mustRun(t, c, "cat /tmp/pid")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	must(t, c, fmt.Sprintf("kill -9 -%d", pid))
-	waitFor(t, "the copy to die", func() bool { m := l.Mounts(); return m[0].OpenFiles == 0 })
-	if _, status := do(t, c, fmt.Sprintf("kill -0 %d", pid)); status != 1 {
-		t.Error("the shell is still there")
+	mustRun(t, c, fmt.Sprintf("kill -9 -%d", pid))
+	waitFor(t, "the copy to end", func() bool { m := l.Mounts(); return m[0].OpenFiles == 0 })
+	if _, status := runCommand(t, c, fmt.Sprintf("kill -0 %d", pid)); status != 1 {
+		t.Error("the shell is still running")
 	}
-	if _, status := do(t, c, "test -e /tmp/exit"); status != 1 {
+	if _, status := runCommand(t, c, "test -e /tmp/exit"); status != 1 {
 		t.Error("a killed shell wrote its exit file")
 	}
 }
@@ -378,21 +378,21 @@ func TestTooManyCopiesAreKilled(t *testing.T) {
 	s := serveNFS(t)
 	cfg := withSSH(withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneStall, At: 4 << 20}}}, s))
 	cfg.SSH.MaxClones = 1
-	l := start(t, cfg)
+	l := startLab(t, cfg)
 	c := dialSSH(t, l)
-	must(t, c, addLanding)
-	must(t, c, detachedCopy)
+	mustRun(t, c, addLanding)
+	mustRun(t, c, detachedCopy)
 	waitFor(t, "the copy to begin", func() bool { m := l.Mounts(); return m[0].OpenFiles == 1 })
-	if _, status := do(t, c, vmkfstoolsCopy); status != 137 {
-		t.Errorf("one copy more than there is memory for: %d", status)
+	if _, status := runCommand(t, c, vmkfstoolsCopy); status != 137 {
+		t.Errorf("a copy above the limit: %d", status)
 	}
 }
 
-func TestControlTellsOfSSHAndMounts(t *testing.T) {
+func TestControlReportsSSHAndMounts(t *testing.T) {
 	s := serveNFS(t)
-	l := start(t, withSSH(withNFS(Config{}, s)))
+	l := startLab(t, withSSH(withNFS(Config{}, s)))
 	c := dialSSH(t, l)
-	must(t, c, addLanding)
+	mustRun(t, c, addLanding)
 	i := l.control.labInfo()
 	if len(i.SSH) != 1 || i.SSH[0].Addr != l.SSHAddr("") || !strings.HasPrefix(i.SSH[0].HostKey, "ssh-ed25519 ") || len(i.Mounts) != 1 {
 		t.Errorf("%+v %+v", i.SSH, i.Mounts)
@@ -416,19 +416,19 @@ func TestControlTellsOfSSHAndMounts(t *testing.T) {
 		t.Errorf("mounts after a power cut: %v", l.Mounts())
 	}
 	if err := c.Wait(); err == nil {
-		t.Error("the connection goes on")
+		t.Error("the connection is still open")
 	}
 }
 
-func TestEveryHostHasItsOwnSSH(t *testing.T) {
-	l := start(t, withSSH(Config{VCenter: true}))
+func TestSSHOfEachHost(t *testing.T) {
+	l := startLab(t, withSSH(Config{VCenter: true}))
 	a, b := l.SSHAddr("esx1.lab"), l.SSHAddr("esx2.lab")
 	if a == "" || b == "" || a == b || l.SSHHostKey("esx1.lab") == l.SSHHostKey("esx2.lab") || l.SSHAddr("nobody") != "" {
 		t.Errorf("%q %q", a, b)
 	}
 	var host mo.HostSystem
 	c := login(t, l).Client
-	_, hosts := systems(t, c)
+	_, hosts := datastoreSystems(t, c)
 	if err := hosts[1].Properties(t.Context(), hosts[1].Reference(), []string{"configManager.serviceSystem"}, &host); err != nil || host.ConfigManager.ServiceSystem == nil {
 		t.Errorf("service system of the second host: %v", err)
 	}
@@ -440,7 +440,7 @@ func TestConfigOfNFSAndSSHIsChecked(t *testing.T) {
 		`{"ssh":{"enabled":true,"unavailable":true}}`, `{"nfs":{"port":2049}}`,
 	} {
 		if _, err := parseConfig([]byte(text)); err == nil {
-			t.Errorf("%s was taken", text)
+			t.Errorf("%s was accepted", text)
 		}
 	}
 	if _, err := parseConfig([]byte(`{"nfs":{"portmap":"127.0.0.1:1111","unstable":true},"ssh":{"enabled":true,"sha256sum":true}}`)); err != nil {
@@ -466,11 +466,11 @@ func FuzzArguments(f *testing.F) {
 	})
 }
 
-// A connection takes so many commands at once, and refuses the next.
+// A connection accepts a limited number of concurrent commands.
 func TestSessionsOfAConnectionAreLimited(t *testing.T) {
 	cfg := withSSH(Config{})
 	cfg.SSH.MaxSessions = 2
-	l := start(t, cfg)
+	l := startLab(t, cfg)
 	c := dialSSH(t, l)
 	var held []*ssh.Session
 	for range 2 {
@@ -484,13 +484,13 @@ func TestSessionsOfAConnectionAreLimited(t *testing.T) {
 		held = append(held, s)
 	}
 	if _, err := c.NewSession(); err == nil {
-		t.Error("a third command at once was taken")
+		t.Error("a third concurrent command was accepted")
 	}
-	if out := must(t, dialSSH(t, l), "echo other"); out != "other\n" {
+	if out := mustRun(t, dialSSH(t, l), "echo other"); out != "other\n" {
 		t.Errorf("another connection: %q", out)
 	}
 	held[0].Close()
-	waitFor(t, "room for another", func() bool {
+	waitFor(t, "another command to be accepted", func() bool {
 		s, err := c.NewSession()
 		if err != nil {
 			return false
@@ -500,17 +500,17 @@ func TestSessionsOfAConnectionAreLimited(t *testing.T) {
 	})
 }
 
-func TestLockdownModeLetsNobodyIn(t *testing.T) {
+func TestLockdownModeRefusesLogins(t *testing.T) {
 	cfg := withSSH(Config{})
 	cfg.SSH.Lockdown = true
-	l := start(t, cfg)
+	l := startLab(t, cfg)
 	if _, err := ssh.Dial("tcp", l.SSHAddr(""), clientConfig(t, l)); err == nil {
-		t.Error("the right password was taken")
+		t.Error("the correct password was accepted")
 	}
 }
 
-// free reports whether an address has a port, and nobody listens there.
-func free(addr string) bool {
+// isClosedPort reports whether an address refuses connections.
+func isClosedPort(addr string) bool {
 	c, err := net.Dial("tcp", addr)
 	if err == nil {
 		c.Close()
@@ -518,13 +518,13 @@ func free(addr string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// Where it will be is told before it is on.
-func TestLabTellsWhereSSHIs(t *testing.T) {
-	l := start(t, Config{})
-	if s := l.SSHServers(); len(s) != 1 || s[0].Running || !free(s[0].Addr) || !strings.HasPrefix(s[0].Fingerprint, "SHA256:") {
+// SSHServers returns the address of SSH before the service starts.
+func TestSSHServersBeforeTheStart(t *testing.T) {
+	l := startLab(t, Config{})
+	if s := l.SSHServers(); len(s) != 1 || s[0].Running || !isClosedPort(s[0].Addr) || !strings.HasPrefix(s[0].Fingerprint, "SHA256:") {
 		t.Errorf("off: %+v", s)
 	}
-	l = start(t, withSSH(Config{}))
+	l = startLab(t, withSSH(Config{}))
 	if s := l.SSHServers(); len(s) != 1 || !s[0].Running || s[0].Addr != l.SSHAddr("") {
 		t.Errorf("on: %+v", s)
 	}

@@ -23,7 +23,7 @@ func taggedLab(t *testing.T, change func(*Config)) (*Lab, types.ManagedObjectRef
 		{Name: "hidden", TagsHidden: true, Tags: []Tag{{"env", "prod"}}},
 	}}
 	change(&cfg)
-	l := start(t, cfg)
+	l := startLab(t, cfg)
 	m, err := l.findMachine("web")
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func taggedLab(t *testing.T, change func(*Config)) (*Lab, types.ManagedObjectRef
 	return l, m.ref
 }
 
-// govmomi's client finds the tags, which is not ours.
+// The tags can be read with govmomi's client.
 func TestGovmomiReadsTags(t *testing.T) {
 	l, vm := taggedLab(t, func(*Config) {})
 	at, err := url.Parse(l.URL())
@@ -40,7 +40,7 @@ func TestGovmomiReadsTags(t *testing.T) {
 	}
 	c := &rest.Client{Client: soap.NewClient(at, true)}
 	if err := c.Login(t.Context(), url.UserPassword(l.User(), "wrong")); err == nil {
-		t.Error("a wrong password is taken")
+		t.Error("a wrong password is accepted")
 	}
 	if err := c.Login(t.Context(), url.UserPassword(l.User(), l.Password())); err != nil {
 		t.Fatal(err)
@@ -67,24 +67,24 @@ func TestGovmomiReadsTags(t *testing.T) {
 	}
 }
 
-// The service refuses what a vCenter refuses, in both of its forms and by its age.
+// The service refuses the same requests as a vCenter, in both APIs and for each version.
 func TestTaggingRefuses(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	list := "tag-association?~action=list-attached-tags-on-objects"
 	for name, c := range map[string]struct {
 		version, method, path, body string
-		after                       time.Duration // the login
+		after                       time.Duration // time since the login; negative for no login
 		want                        int
 	}{
-		"no session":        {"8.0.3", "GET", "/rest/com/vmware/cis/tagging/tag/id:x", "", -1, 401},
-		"an old session":    {"8.0.3", "GET", "/rest/com/vmware/cis/tagging/tag/id:x", "", 5 * time.Minute, 401},
-		"no such tag":       {"8.0.3", "GET", "/rest/com/vmware/cis/tagging/tag/id:x", "", 0, 404},
-		"nor by the other":  {"8.0.3", "GET", "/api/cis/tagging/tag/x", "", 4 * time.Minute, 404},
-		"no such VM":        {"8.0.3", "POST", "/rest/com/vmware/cis/tagging/" + list, `{"object_ids":[{"id":"vm-0","type":"VirtualMachine"}]}`, 0, 403},
-		"nothing asked":     {"8.0.3", "POST", "/rest/com/vmware/cis/tagging/" + list, `{}`, 0, 400},
-		"an action of /api": {"8.0.3", "POST", "/rest/com/vmware/cis/tagging/" + strings.Replace(list, "~", "", 1), `{}`, 0, 404},
-		"before /api":       {"7.0.1", "GET", "/api/cis/tagging/tag/x", "", 0, 404},
-		"before /rest":      {"6.0.0", "GET", "/rest/com/vmware/cis/tagging/tag/id:x", "", -1, 404},
+		"no session":            {"8.0.3", "GET", "/rest/com/vmware/cis/tagging/tag/id:x", "", -1, 401},
+		"an old session":        {"8.0.3", "GET", "/rest/com/vmware/cis/tagging/tag/id:x", "", 5 * time.Minute, 401},
+		"no such tag":           {"8.0.3", "GET", "/rest/com/vmware/cis/tagging/tag/id:x", "", 0, 404},
+		"no such tag in /api":   {"8.0.3", "GET", "/api/cis/tagging/tag/x", "", 4 * time.Minute, 404},
+		"no such VM":            {"8.0.3", "POST", "/rest/com/vmware/cis/tagging/" + list, `{"object_ids":[{"id":"vm-0","type":"VirtualMachine"}]}`, 0, 403},
+		"empty request":         {"8.0.3", "POST", "/rest/com/vmware/cis/tagging/" + list, `{}`, 0, 400},
+		"an action of /api":     {"8.0.3", "POST", "/rest/com/vmware/cis/tagging/" + strings.Replace(list, "~", "", 1), `{}`, 0, 404},
+		"version without /api":  {"7.0.1", "GET", "/api/cis/tagging/tag/x", "", 0, 404},
+		"version without /rest": {"6.0.0", "GET", "/rest/com/vmware/cis/tagging/tag/id:x", "", -1, 404},
 	} {
 		clock := now
 		l, _ := taggedLab(t, func(cfg *Config) { cfg.Version, cfg.Clock = c.version, func() time.Time { return clock } })
@@ -113,7 +113,7 @@ func askREST(t *testing.T, l *Lab, session, method, path, body string) (int, str
 	} else {
 		req.Header.Set("vmware-api-session-id", session)
 	}
-	res, err := client(t, l).Do(req)
+	res, err := newClient(t, l).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,9 +125,9 @@ func askREST(t *testing.T, l *Lab, session, method, path, body string) (int, str
 	return res.StatusCode, string(text)
 }
 
-// An ESXi host has no such service, and nobody may give its VMs tags.
+// An ESXi host has no tagging service, and its configuration must not contain tags or attributes.
 func TestHostHasNoTagging(t *testing.T) {
-	l := start(t, Config{VMs: []VM{{Name: "web"}}})
+	l := startLab(t, Config{VMs: []VM{{Name: "web"}}})
 	for _, path := range []string{"/api/session", "/rest/com/vmware/cis/session"} {
 		if status, _ := askREST(t, l, "", "POST", path, ""); status != http.StatusNotFound {
 			t.Errorf("%s: %d", path, status)
@@ -135,7 +135,7 @@ func TestHostHasNoTagging(t *testing.T) {
 	}
 	for _, vm := range []VM{{Name: "web", Tags: []Tag{{"env", "prod"}}}, {Name: "web", Attributes: map[string]string{"a": "b"}}} {
 		if other, err := Start(t.Context(), Config{VMs: []VM{vm}}); err == nil {
-			t.Errorf("%+v is taken", vm)
+			t.Errorf("%+v is accepted", vm)
 			_ = other.Close()
 		}
 	}

@@ -12,10 +12,11 @@ import (
 	"github.com/vmware/govmomi/object"
 )
 
-// vcenter is a lab whose hosts listen by themselves.
-func vcenter(t *testing.T) (*Lab, *object.Datastore, context.Context) {
+// startVCenter starts a vCenter whose hosts have listeners. It returns the first datastore, and a
+// context that selects the first host.
+func startVCenter(t *testing.T) (*Lab, *object.Datastore, context.Context) {
 	t.Helper()
-	l := start(t, Config{VCenter: true, HostListeners: true, VMs: []VM{web01()}})
+	l := startLab(t, Config{VCenter: true, HostListeners: true, VMs: []VM{web01()}})
 	c := login(t, l)
 	finder := find.NewFinder(c.Client)
 	dc, err := finder.Datacenter(t.Context(), "/Lab/DC1")
@@ -34,8 +35,8 @@ func vcenter(t *testing.T) (*Lab, *object.Datastore, context.Context) {
 	return l, ds, ds.HostContext(t.Context(), hosts[0])
 }
 
-func TestTicketOpensAHostOnce(t *testing.T) {
-	l, ds, ctx := vcenter(t)
+func TestServiceTicketIsValidOnce(t *testing.T) {
+	l, ds, ctx := startVCenter(t)
 	u, cookie, err := ds.ServiceTicket(ctx, flat, "GET")
 	if err != nil {
 		t.Fatal(err)
@@ -78,9 +79,9 @@ func TestTicketOpensAHostOnce(t *testing.T) {
 	}
 }
 
-// govmomi's own download goes to the host with a ticket when told which host.
+// govmomi downloads from the host with a ticket if the context selects the host.
 func TestGovmomiDownloadsFromTheHost(t *testing.T) {
-	l, ds, ctx := vcenter(t)
+	l, ds, ctx := startVCenter(t)
 	body, _, err := ds.Download(ctx, flat, nil)
 	if err != nil {
 		t.Fatal(err)

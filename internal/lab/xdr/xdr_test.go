@@ -23,17 +23,17 @@ func TestRoundTrip(t *testing.T) {
 		t.Error(v)
 	}
 	if !d.Bool() || !bytes.Equal(d.Fixed(5), []byte{1, 2, 3, 4, 5}) || d.String(6) != "a name" {
-		t.Error("bool, fixed or string differs")
+		t.Error("the Bool, Fixed or String differs")
 	}
 	if err := d.End(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestDecoderRefusesWhatTheRFCForbids(t *testing.T) {
+func TestDecoderRefusals(t *testing.T) {
 	for name, tc := range map[string]struct {
-		msg  []byte
-		take func(*Decoder)
+		msg    []byte
+		decode func(*Decoder)
 	}{
 		"a boolean of 2":       {[]byte{0, 0, 0, 2}, func(d *Decoder) { d.Bool() }},
 		"padding":              {[]byte{9, 0, 0, 1}, func(d *Decoder) { d.Fixed(1) }},
@@ -43,7 +43,7 @@ func TestDecoderRefusesWhatTheRFCForbids(t *testing.T) {
 		"bytes after the end":  {[]byte{0, 0, 0, 0, 0}, func(d *Decoder) { d.Uint32() }},
 	} {
 		d := NewDecoder(tc.msg)
-		tc.take(d)
+		tc.decode(d)
 		if d.End() == nil {
 			t.Errorf("%s: no error", name)
 		}

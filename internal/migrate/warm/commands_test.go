@@ -9,9 +9,9 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 )
 
-// An order by another process is known at the next look, one whose mark got lost at last when
-// what is known is old, and that of a run that is there anew is its own.
-func TestCommandsAreReadWhenAnyWasSent(t *testing.T) {
+// A command of another process is read at the next poll. If the mark of a command was lost, the command is read when
+// the cached one is older than orderAge. A new run with the same ID does not inherit commands.
+func TestCommandsAreReadAtNextPoll(t *testing.T) {
 	dir, now := t.TempDir(), time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	other := journal.NewStore(dir)
 	p := journal.Plan{Version: 1, ID: "web01-abcdef", VM: journal.VM{Ref: inventory.MoRef("vm-1")}}
@@ -22,36 +22,36 @@ func TestCommandsAreReadWhenAnyWasSent(t *testing.T) {
 		}
 	}
 	o := &commandCache{store: journal.NewStore(dir)}
-	is := func(want journal.Command) {
+	expect := func(want journal.Command) {
 		t.Helper()
 		if got, err := o.commandsOf(p.ID, now); got.order != want || err != nil {
-			t.Errorf("order %q, error %v, not %q", got.order, err, want)
+			t.Errorf("got command %q and error %v, want %q", got.order, err, want)
 		}
 	}
-	give := func(order journal.Command) {
+	send := func(command journal.Command) {
 		t.Helper()
-		if err := other.SendCommand(p.ID, order); err != nil {
+		if err := other.SendCommand(p.ID, command); err != nil {
 			t.Fatal(err)
 		}
 	}
 	create()
-	is(journal.GoOn)
-	give(journal.Pause)
-	is(journal.GoOn) // not looked yet
+	expect(journal.GoOn)
+	send(journal.Pause)
+	expect(journal.GoOn) // before the next poll
 	now = now.Add(migrate.PollInterval)
-	is(journal.Pause)
+	expect(journal.Pause)
 
-	give(journal.CutOver)
-	o.mark = other.CommandMark() // as if its giver had died before that
+	send(journal.CutOver)
+	o.mark = other.CommandMark() // as if the sender had died before it updated the mark
 	now = now.Add(migrate.PollInterval)
-	is(journal.Pause)
-	now = now.Add(orderAge - migrate.PollInterval) // the pause was read an orderAge ago
-	is(journal.CutOver)
+	expect(journal.Pause)
+	now = now.Add(orderAge - migrate.PollInterval) // the pause was read orderAge ago
+	expect(journal.CutOver)
 
 	if err := other.Remove(p.ID); err != nil {
 		t.Fatal(err)
 	}
 	create()
 	now = now.Add(migrate.PollInterval)
-	is(journal.GoOn)
+	expect(journal.GoOn)
 }

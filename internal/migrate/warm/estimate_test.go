@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// A full pass reads what is allocated, where that is known.
+// FullPass counts the allocated bytes of a disk if they are known.
 func TestFullPass(t *testing.T) {
 	t.Parallel()
 	for want, disks := range map[string][]inventory.Disk{
@@ -26,7 +26,7 @@ func TestFullPass(t *testing.T) {
 	}
 }
 
-// The second reading of the source is part of the outage where it takes longer than reading the images back.
+// The second read of the source is part of the outage if it takes longer than the verification of the images.
 func TestEstimateCountsTheSecondReading(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1_800_000_000, 0)
@@ -35,17 +35,17 @@ func TestEstimateCountsTheSecondReading(t *testing.T) {
 		{Began: began.Add(time.Hour), Duration: 5 * time.Second},
 	}
 	again := func(context.Context, transport.Disk) (disk.Source, string, error) { return nil, "", nil }
-	outage := func(rig migrate.Environment, spot migrate.Spot) time.Duration {
-		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: rounds}, Images: []targets.Image{{Key: 2000, Size: 100 << 30}}}}, Permit: migrate.Permit{Spot: spot}, Env: &rig}
+	outage := func(env migrate.Environment, spot migrate.Spot) time.Duration {
+		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: rounds}, Images: []targets.Image{{Key: 2000, Size: 100 << 30}}}}, Permit: migrate.Permit{Spot: spot}, Env: &env}
 		return estimateOutage(r, began.Add(time.Hour)).Outage
 	}
-	rig := migrate.Environment{Target: struct{ targets.Target }{}, Reread: again}
-	without := outage(rig, migrate.Spot{None: true})
-	if want := without + migrate.TimeFor(266<<20, 107374182); outage(rig, migrate.Spot{}) != want { // 2.6 s
-		t.Errorf("%v, want %v", outage(rig, migrate.Spot{}), want)
+	env := migrate.Environment{Target: struct{ targets.Target }{}, Reread: again}
+	without := outage(env, migrate.Spot{None: true})
+	if want := without + migrate.TimeFor(266<<20, 107374182); outage(env, migrate.Spot{}) != want { // 2.6 s
+		t.Errorf("%v, want %v", outage(env, migrate.Spot{}), want)
 	}
 	if got := outage(migrate.Environment{Target: struct{ targets.Target }{}}, migrate.Spot{}); got != without {
-		t.Errorf("with a source that is read only once: %v, want %v", got, without)
+		t.Errorf("with a source that can be read only once: %v, want %v", got, without)
 	}
 }
 
@@ -61,22 +61,22 @@ func TestEstimateOutage(t *testing.T) {
 		rounds   []migrate.Round
 		paranoid bool
 		boot     time.Duration
-		after    time.Duration // the last round began
+		after    time.Duration // time since the beginning of the last round
 		want     journal.OutageEstimate
 	}{
 		"nothing copied yet": {want: journal.OutageEstimate{Outage: shutdownGuess}},
-		"after one round it may be all of it": {rounds: []migrate.Round{first}, after: time.Hour,
+		"one round": {rounds: []migrate.Round{first}, after: time.Hour,
 			want: journal.OutageEstimate{Rate: 107374182, Outage: shutdownGuess + 1200*time.Second}},
-		// 1 MiB/s dirty, copied at 102.4 MiB/s, read back at 200 MiB/s; half an hour has gathered.
+		// 1 MiB/s dirty, copied at 102.4 MiB/s, read back at 200 MiB/s, half an hour of changes.
 		"two rounds": {rounds: []migrate.Round{first, second}, after: 30 * time.Minute,
 			want: journal.OutageEstimate{Dirty: 1 << 20, Rate: 107374182, Delta: 1800 << 20, Outage: shutdownGuess + 36*time.Second + 9*time.Second}},
 		"a guest that writes nothing": {rounds: []migrate.Round{first, quiet}, after: time.Hour,
 			want: journal.OutageEstimate{Rate: 107374182, Outage: shutdownGuess + 5*time.Second}},
-		"everything is compared": {rounds: []migrate.Round{first, blind}, after: 30 * time.Minute,
+		"all data is compared": {rounds: []migrate.Round{first, blind}, after: 30 * time.Minute,
 			want: journal.OutageEstimate{Dirty: 1 << 20, Rate: 107374182, Delta: 1800 << 20, Outage: shutdownGuess + 900*time.Second + 9*time.Second}},
 		"the boot counts": {rounds: []migrate.Round{first, quiet}, boot: 40 * time.Second, after: time.Hour,
 			want: journal.OutageEstimate{Rate: 107374182, Boot: 40 * time.Second, Outage: shutdownGuess + 45*time.Second}},
-		"and once more": {rounds: []migrate.Round{first, quiet}, paranoid: true, after: time.Hour,
+		"paranoid": {rounds: []migrate.Round{first, quiet}, paranoid: true, after: time.Hour,
 			want: journal.OutageEstimate{Rate: 107374182, Outage: shutdownGuess + 1005*time.Second}},
 	} {
 		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: c.rounds}}}, Permit: migrate.Permit{Paranoid: c.paranoid, Cutover: migrate.Cutover{Boot: &c.boot}}, Env: &migrate.Environment{}}
@@ -90,11 +90,11 @@ func TestEstimateOutage(t *testing.T) {
 	}
 }
 
-// The one that is expected counts it, too.
+// The estimated outage includes the delivery.
 func TestEstimateCountsTheDelivery(t *testing.T) {
 	t.Parallel()
-	s := &sending{}
-	// 200 MiB/s early, at best; 1800 MiB gather in an hour and a half, and 1200 MiB are all that is known to be there.
+	s := &sendingTarget{}
+	// The best early delivery has 200 MiB/s. In an hour and a half 1800 MiB change. The images hold at least 1200 MiB.
 	began := time.Unix(1_800_000_000, 0)
 	rounds := []migrate.Round{
 		{Began: began, Duration: 10 * time.Second, Copied: 1000 << 20, Delivered: 10 * time.Second},
@@ -108,9 +108,9 @@ func TestEstimateCountsTheDelivery(t *testing.T) {
 	}{
 		{false, rounds[:1], 0, 10 * time.Second},
 		{false, rounds, time.Hour + 30*time.Minute, 9 * time.Second},
-		{false, rounds, 0, 6 * time.Second}, // no less than the shortest
+		{false, rounds, 0, 6 * time.Second}, // minimum: the shortest delivery
 		{true, rounds, 30 * time.Minute, 12 * time.Second},
-		// a round that delivers nothing does not shorten the least time
+		// a round without a delivery does not shorten the minimum
 		{false, append(rounds[:2:2], migrate.Round{Began: began.Add(2 * time.Hour), Duration: time.Second}), 0, 6 * time.Second},
 	} {
 		s.all = c.all
@@ -124,20 +124,20 @@ func TestEstimateCountsTheDelivery(t *testing.T) {
 	}
 }
 
-// sending is a target that sends what changed since it took images early, or all of them.
-type sending struct {
+// sendingTarget is a target that sends the images, or only the changes since its last Prepare.
+type sendingTarget struct {
 	targets.Target
 	all bool
 }
 
-func (s *sending) Sends(held, changed int64) int64 {
+func (s *sendingTarget) Sends(held, changed int64) int64 {
 	if s.all {
 		return held
 	}
 	return changed
 }
 
-// The message of a round contains what it copied, what the guest changes if that is known, and the parts of the outage.
+// The message of a round contains the copied bytes, the guest's write rate if known, and the parts of the outage.
 func TestDescribeRound(t *testing.T) {
 	t.Parallel()
 	done := migrate.Round{Duration: 14400 * time.Millisecond, Read: 1200<<20 + 1, Copied: 1180 << 20}

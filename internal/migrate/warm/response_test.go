@@ -40,7 +40,7 @@ func newCommandedRun(t *testing.T) *commandedRun {
 }
 
 // A process that does not read a command is reported once, with its pid and a remedy, and given up later.
-func TestProcessThatDoesNotReadIsReported(t *testing.T) {
+func TestUnresponsiveProcessIsReported(t *testing.T) {
 	w := newCommandedRun(t)
 	w.now = w.now.Add(readLimit - 1)
 	if err := w.Check(); err != nil || len(w.warnings) > 0 {
@@ -66,8 +66,8 @@ func TestProcessThatDoesNotReadIsReported(t *testing.T) {
 	}
 }
 
-// A process that has read the commands has all the time: only a later command that it does not read counts.
-func TestProcessThatReadsIsNotReported(t *testing.T) {
+// A process that has read the commands is not reported until a later command stays unread.
+func TestResponsiveProcessIsNotReported(t *testing.T) {
 	w := newCommandedRun(t)
 	if err := w.store.CommandsRead(w.store.CommandMark()); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestProcessThatReadsIsNotReported(t *testing.T) {
 	}
 }
 
-// Without a pid in the lock file, the message names none.
+// Without a pid in the lock file, the message contains no pid.
 func TestUnknownProcess(t *testing.T) {
 	w := newCommandedRun(t)
 	if err := os.WriteFile(w.state+"/lock", nil, 0o600); err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// landedFolder is one that a host lands a disk in.
+// landedFolder is a folder in which a host lands a disk, with a Watch.
 type landedFolder struct {
 	*testing.T
 	dir string
@@ -28,7 +28,7 @@ func newLandedFolder(t *testing.T) *landedFolder {
 	return l
 }
 
-const flat = "web01/web01-flat.vmdk"
+const flatFile = "web01/web01-flat.vmdk"
 
 func (l *landedFolder) must(err error) {
 	l.Helper()
@@ -37,10 +37,10 @@ func (l *landedFolder) must(err error) {
 	}
 }
 
-// write adds a MiB at an offset of a sparse file of 64 MiB.
-func (l *landedFolder) write(mib int64) {
+// writeMiB writes a MiB at an offset of a sparse file of 64 MiB.
+func (l *landedFolder) writeMiB(mib int64) {
 	l.Helper()
-	f, err := os.OpenFile(filepath.Join(l.dir, flat), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(l.dir, flatFile), os.O_RDWR|os.O_CREATE, 0o600)
 	l.must(err)
 	defer f.Close()
 	l.must(f.Truncate(64 << 20))
@@ -48,9 +48,9 @@ func (l *landedFolder) write(mib int64) {
 	l.must(err)
 }
 
-func (l *landedFolder) lock() string {
+func (l *landedFolder) createLock() string {
 	l.Helper()
-	info, err := os.Stat(filepath.Join(l.dir, flat))
+	info, err := os.Stat(filepath.Join(l.dir, flatFile))
 	l.must(err)
 	name := filepath.Join(l.dir, "web01", fmt.Sprintf(".lck-%016x", bits.ReverseBytes64(info.Sys().(*syscall.Stat_t).Ino)))
 	l.must(os.WriteFile(name, make([]byte, 84), 0o600))
@@ -58,91 +58,91 @@ func (l *landedFolder) lock() string {
 	return name
 }
 
-// expect looks d later, and checks the state that is told; "" is nothing.
-func (l *landedFolder) expect(d time.Duration, want State) {
+// pollAndWant polls d later, and fails unless the state want is reported; "" is no report.
+func (l *landedFolder) pollAndWant(d time.Duration, want State) {
 	l.Helper()
 	l.now = l.now.Add(d)
 	switch news := l.Poll(l.now); {
-	case want == "" && len(news) > 0, want != "" && (len(news) != 1 || news[0].State != want || news[0].Name != flat):
-		l.Fatalf("told %v, want %q", news, want)
+	case want == "" && len(news) > 0, want != "" && (len(news) != 1 || news[0].State != want || news[0].Name != flatFile):
+		l.Fatalf("Poll reported %v, want %q", news, want)
 	}
 }
 
-// A file is complete when the host lets go of its lock, however long it pauses.
-func TestLockSaysWhenAFileHasLanded(t *testing.T) {
+// A file with a lock is complete when the host removes the lock, even after long pauses.
+func TestLockRemovalCompletesFile(t *testing.T) {
 	l := newLandedFolder(t)
-	l.write(0)
-	l.Used(flat)
+	l.writeMiB(0)
+	l.Used(flatFile)
 	l.Used("web01/.lck-0000000000000001")
-	lock := l.lock()
-	l.expect(0, Landing)
+	lock := l.createLock()
+	l.pollAndWant(0, Landing)
 	for range 3 {
-		l.expect(SilentAfter, Landing) // every ten seconds it would be told
+		l.pollAndWant(SilentAfter, Landing) // growing files are reported every ten seconds
 		l.must(os.Chtimes(lock, l.now, l.now))
 	}
-	l.write(1)
-	l.expect(time.Second, "")
+	l.writeMiB(1)
+	l.pollAndWant(time.Second, "")
 	if files, _, open := l.Total(); files != 0 || len(open) != 1 {
-		t.Errorf("%d landed, open %v", files, open)
+		t.Errorf("Total: %d landed, open %v, want 0 and one", files, open)
 	}
 	l.must(os.Remove(lock))
-	l.expect(time.Second, Landed)
-	l.expect(time.Hour, "")
+	l.pollAndWant(time.Second, Landed)
+	l.pollAndWant(time.Hour, "")
 	if files, bytes, open := l.Total(); files != 1 || bytes < 2<<20 || len(open) > 0 {
-		t.Errorf("%d landed, %d bytes, open %v", files, bytes, open)
+		t.Errorf("Total: %d landed, %d bytes, open %v, want 1, at least 2 MiB, none", files, bytes, open)
 	}
 }
 
-// A host that died leaves its lock behind, and another that takes it goes on.
-func TestSilentHostIsTold(t *testing.T) {
+// A stale lock is reported as Silent. If it is renewed, the file is Landing again.
+func TestSilentHostIsReported(t *testing.T) {
 	l := newLandedFolder(t)
-	l.write(0)
-	l.Used(flat)
-	lock := l.lock()
-	l.expect(0, Landing)
-	l.expect(SilentAfter+time.Second, Silent)
-	l.expect(time.Minute, "")
+	l.writeMiB(0)
+	l.Used(flatFile)
+	lock := l.createLock()
+	l.pollAndWant(0, Landing)
+	l.pollAndWant(SilentAfter+time.Second, Silent)
+	l.pollAndWant(time.Minute, "")
 	l.must(os.Chtimes(lock, l.now, l.now))
-	l.expect(time.Second, Landing)
-	l.must(os.Remove(filepath.Join(l.dir, flat)))
-	l.expect(time.Second, Removed)
-	l.expect(time.Second, "")
+	l.pollAndWant(time.Second, Landing)
+	l.must(os.Remove(filepath.Join(l.dir, flatFile)))
+	l.pollAndWant(time.Second, Removed)
+	l.pollAndWant(time.Second, "")
 }
 
-// A copy that begins and ends between two looks has landed like any other, also where an
-// earlier server of the folder had the most of it.
-func TestQuickCopyHasLanded(t *testing.T) {
+// A copy that starts and ends between two calls of Poll is reported as Landed, even if the server started during
+// the copy.
+func TestCopyBetweenPollsIsReportedAsLanded(t *testing.T) {
 	l := newLandedFolder(t)
-	l.write(0)
-	lock := l.lock()
-	l.Used(flat)
-	l.write(1)
+	l.writeMiB(0)
+	lock := l.createLock()
+	l.Used(flatFile)
+	l.writeMiB(1)
 	l.must(os.Remove(lock))
-	l.expect(0, Landing)
-	l.expect(quietAfter, Landed)
-	l.expect(time.Hour, "")
+	l.pollAndWant(0, Landing)
+	l.pollAndWant(quietAfter, Landed)
+	l.pollAndWant(time.Hour, "")
 }
 
-// Clients without locks are done when nothing comes any more.
-func TestQuietFileHasLanded(t *testing.T) {
+// A file without a lock is complete after a quiet time.
+func TestUnlockedFileCompletesAfterQuietTime(t *testing.T) {
 	l := newLandedFolder(t)
-	l.write(0)
-	l.Used(flat)
-	l.expect(0, "") // it may have been there for years
-	l.write(1)
-	l.expect(time.Second, Landing)
-	l.expect(time.Second, "")
-	l.expect(quietAfter, Landed)
-	l.write(2)
-	l.expect(time.Second, Landing)
+	l.writeMiB(0)
+	l.Used(flatFile)
+	l.pollAndWant(0, "") // the file may be old
+	l.writeMiB(1)
+	l.pollAndWant(time.Second, Landing)
+	l.pollAndWant(time.Second, "")
+	l.pollAndWant(quietAfter, Landed)
+	l.writeMiB(2)
+	l.pollAndWant(time.Second, Landing)
 }
 
-func TestSmallFilesAreNotWorthALine(t *testing.T) {
+func TestSmallFilesAreNotReported(t *testing.T) {
 	l := newLandedFolder(t)
 	name := filepath.Join(l.dir, "web01/web01.vmdk")
 	l.must(os.WriteFile(name, []byte("# Disk DescriptorFile"), 0o600))
 	l.Used("web01/web01.vmdk")
-	l.expect(0, "")
+	l.pollAndWant(0, "")
 	l.must(os.WriteFile(name, []byte("# Disk DescriptorFile\n"), 0o600))
-	l.expect(time.Second, "")
+	l.pollAndWant(time.Second, "")
 }

@@ -4,7 +4,7 @@ import "testing"
 
 // A call that is executed twice, because the first execution had no reply or is too old, keeps its
 // newer reply as long as any other call.
-func TestCacheKeepsTheNewestReplies(t *testing.T) {
+func TestCacheKeepsNewestReplies(t *testing.T) {
 	from := new(conn)
 	for _, tt := range []struct {
 		name  string

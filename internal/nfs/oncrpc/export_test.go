@@ -7,8 +7,7 @@ import (
 	"slices"
 )
 
-// Replay answers a stream of calls, one after the other, and returns the replies and how
-// the stream ended.
+// Replay answers a stream of calls one after the other. It returns the replies and the error that ended the stream.
 func Replay(ctx context.Context, s *Server, stream []byte) (replies [][]byte, err error) {
 	r := &record{r: bufio.NewReader(bytes.NewReader(stream))}
 	c := new(conn)
@@ -27,7 +26,7 @@ func Replay(ctx context.Context, s *Server, stream []byte) (replies [][]byte, er
 	}
 }
 
-// Streams returns how many connections are out of the poller.
+// Streams returns the number of connections that stream.
 func Streams(s *Server) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,40 +27,40 @@ const (
 	echoProgram = 0x20000001
 
 	procEcho  = 1 // returns its argument
-	procCount = 2 // returns how often it was done; remembered
+	procCount = 2 // returns the number of executed calls; has a Cache
 	procGate  = 3 // waits for the rig's gate
 	procPanic = 4
-	procLarge = 5 // returns as many bytes as it is asked for
-	procQuick = 6 // returns how often it was done, by the reader unless its argument is 0; remembered
+	procLarge = 5 // returns the requested number of bytes
+	procQuick = 6 // returns the number of executed calls; quick unless its argument is 0; has a Cache
 	procWait  = 7 // waits for the rig's gate before it is decoded
 )
 
 type rig struct {
 	*testing.T
-	server *oncrpc.Server
-	addr   string
-	gate   chan struct{}
-	done   atomic.Uint32 // calls of procCount, procGate and procQuick
-	quick  atomic.Uint32 // calls of procQuick that the reader did
-	freed  atomic.Int32
-	begun  chan struct{} // one for each call that reached its Answer and waits
+	server   *oncrpc.Server
+	addr     string
+	gate     chan struct{}
+	executed atomic.Uint32 // calls of procCount, procGate and procQuick
+	quick    atomic.Uint32 // calls of procQuick that the reader executed
+	freed    atomic.Int32  // calls of procCount that were freed
+	begun    chan struct{} // receives a value for each call of procGate whose Answer has started
 }
 
 func newRig(t *testing.T, o oncrpc.Options) *rig {
 	t.Helper()
 	r := &rig{T: t, gate: make(chan struct{}), begun: make(chan struct{}, 10000)}
-	o.Programs = []*oncrpc.Program{r.program()}
+	o.Programs = []*oncrpc.Program{r.newProgram()}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.addr = l.Addr().String()
 	r.server = oncrpc.NewServer(o)
-	serve(t, r.server, l)
+	startServing(t, r.server, l)
 	return r
 }
 
-func serve(t *testing.T, s *oncrpc.Server, l net.Listener) {
+func startServing(t *testing.T, s *oncrpc.Server, l net.Listener) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -73,7 +73,7 @@ func serve(t *testing.T, s *oncrpc.Server, l net.Listener) {
 	})
 }
 
-func (r *rig) program() *oncrpc.Program {
+func (r *rig) newProgram() *oncrpc.Program {
 	once := oncrpc.NewCache(64)
 	procs := map[uint32]*oncrpc.Procedure{
 		0: oncrpc.Null,
@@ -84,7 +84,7 @@ func (r *rig) program() *oncrpc.Program {
 		procCount: {Name: "COUNT", Once: once, Decode: func(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
 			c.Args.Uint32()
 			c.Free = func() { r.freed.Add(1) }
-			return func(_ context.Context, e *xdr.Encoder) error { e.Uint32(r.done.Add(1)); return nil }, nil
+			return func(_ context.Context, e *xdr.Encoder) error { e.Uint32(r.executed.Add(1)); return nil }, nil
 		}},
 		procGate: {Name: "GATE", Once: once, Decode: func(context.Context, *oncrpc.Call) (oncrpc.Answer, error) {
 			return func(ctx context.Context, e *xdr.Encoder) error {
@@ -94,7 +94,7 @@ func (r *rig) program() *oncrpc.Program {
 				case <-ctx.Done():
 					return oncrpc.ErrNoReply
 				}
-				e.Uint32(r.done.Add(1))
+				e.Uint32(r.executed.Add(1))
 				return nil
 			}, nil
 		}},
@@ -117,15 +117,15 @@ func (r *rig) program() *oncrpc.Program {
 				}
 				if did = how != 0; did {
 					r.quick.Add(1)
-					r.done.Add(1)
+					r.executed.Add(1)
 				}
 				return did
 			}
 			return func(_ context.Context, e *xdr.Encoder) error {
 				if !did {
-					r.done.Add(1)
+					r.executed.Add(1)
 				}
-				e.Uint32(r.done.Load())
+				e.Uint32(r.executed.Load())
 				return nil
 			}, nil
 		}},
@@ -147,9 +147,9 @@ func (r *rig) program() *oncrpc.Program {
 
 const quickPanic = 13
 
-func word(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }
+func encodeWord(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }
 
-func unhex(t testing.TB, s string) []byte {
+func decodeHex(t testing.TB, s string) []byte {
 	t.Helper()
 	p, err := hex.DecodeString(strings.ReplaceAll(strings.ReplaceAll(s, " ", ""), "\n", ""))
 	if err != nil {
@@ -158,8 +158,8 @@ func unhex(t testing.TB, s string) []byte {
 	return p
 }
 
-// Calls and replies to the byte, written from RFC 5531 sections 9 and 11.
-func TestRepliesToTheByte(t *testing.T) {
+// Calls and replies have the bytes of RFC 5531 sections 9 and 11.
+func TestReplyBytes(t *testing.T) {
 	r := newRig(t, oncrpc.Options{})
 	const none = "00000000 00000000 00000000 00000000" // credential and verifier AUTH_NONE
 	for name, c := range map[string]struct{ call, reply string }{
@@ -203,13 +203,13 @@ func TestRepliesToTheByte(t *testing.T) {
 			"80000018 000000ac 00000001 00000000 00000000 00000000 00000000"},
 	} {
 		c1 := rpctest.Dial(t, r.addr)
-		c1.SendRaw(unhex(t, c.call))
-		if got, want := rpctest.Record(c1.Receive()), unhex(t, c.reply); !bytes.Equal(got, want) {
+		c1.SendRaw(decodeHex(t, c.call))
+		if got, want := rpctest.Record(c1.Receive()), decodeHex(t, c.reply); !bytes.Equal(got, want) {
 			t.Errorf("%s: the reply is\n% x, want\n% x", name, got, want)
 		}
-		// The connection is still in step.
-		if got := c1.Call(echoProgram, 2, procEcho, unhex(t, "00000001 78000000")).String(1); got != "x" {
-			t.Errorf("%s: the next call returns %q", name, got)
+		// The connection is still usable.
+		if got := c1.Call(echoProgram, 2, procEcho, decodeHex(t, "00000001 78000000")).String(1); got != "x" {
+			t.Errorf("%s: the next call returned %q, want %q", name, got, "x")
 		}
 	}
 }
@@ -234,12 +234,12 @@ func TestRecordsInManyFragments(t *testing.T) {
 				break
 			}
 		}
-		// An empty fragment in front is odd, and legal.
-		go func() { _, _ = c.Conn().Write(append(word(0), wire...)) }()
+		// An empty first fragment is unusual but valid.
+		go func() { _, _ = c.Conn().Write(append(encodeWord(0), wire...)) }()
 		reply, err := c.TryReceive()
-		if size == 2 { // more fragments than anybody needs
+		if size == 2 { // more than the maximum number of fragments
 			if err == nil {
-				t.Errorf("a record of %d fragments was answered", len(body)/2)
+				t.Errorf("a record of %d fragments got a reply, want a reset", len(body)/2)
 			}
 			c = rpctest.Dial(t, r.addr)
 			continue
@@ -248,28 +248,28 @@ func TestRecordsInManyFragments(t *testing.T) {
 			t.Fatalf("fragments of %d: %v", size, err)
 		}
 		if _, results := rpctest.Accepted(t, reply); !bytes.Equal(results.Opaque(1<<20), payload) {
-			t.Errorf("fragments of %d: another payload", size)
+			t.Errorf("fragments of %d: the payload differs", size)
 		}
 	}
 }
 
-// What is not RPC loses its connection at once, with a reset.
+// A connection that sends data other than RPC calls is reset at once.
 func TestGarbageIsReset(t *testing.T) {
 	r := newRig(t, oncrpc.Options{})
 	for name, garbage := range map[string][]byte{
 		"HTTP":              []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
-		"TLS":               unhex(t, "16030100c8010000c40303"),
+		"TLS":               decodeHex(t, "16030100c8010000c40303"),
 		"SSH":               []byte("SSH-2.0-OpenSSH_9.2\r\n"),
-		"a record too long": word(1<<31 | 65<<10),
-		"a reply":           unhex(t, "8000000c 00000001 00000001 00000000"),
-		"a short call":      unhex(t, "8000000c 00000001 00000000 00000002"),
-		"a credential too long": unhex(t,
+		"a record too long": encodeWord(1<<31 | 65<<10),
+		"a reply":           decodeHex(t, "8000000c 00000001 00000001 00000000"),
+		"a short call":      decodeHex(t, "8000000c 00000001 00000000 00000002"),
+		"a credential too long": decodeHex(t,
 			"80000028 00000001 00000000 00000002 20000001 00000002 00000000 00000001 00000191 00000000 00000000"),
 	} {
 		c := rpctest.Dial(t, r.addr)
 		c.SendRaw(garbage)
 		if p, err := c.TryReceive(); !isEnd(err) {
-			t.Errorf("%s: got % x, %v", name, p, err)
+			t.Errorf("%s: got % x, error %v, want a reset", name, p, err)
 		}
 	}
 }
@@ -280,17 +280,17 @@ func TestSilentConnectionsEnd(t *testing.T) {
 	r := newRig(t, oncrpc.Options{Hello: 50 * time.Millisecond, Stall: 50 * time.Millisecond})
 	silent := rpctest.Dial(t, r.addr)
 	if _, err := silent.TryReceive(); !isEnd(err) {
-		t.Errorf("a silent connection: %v", err)
+		t.Errorf("silent connection: error %v, want its end", err)
 	}
 	stalled := rpctest.Dial(t, r.addr)
-	stalled.SendRaw(unhex(t, "80000028 00000001 00000000"))
+	stalled.SendRaw(decodeHex(t, "80000028 00000001 00000000"))
 	if _, err := stalled.TryReceive(); !isEnd(err) {
-		t.Errorf("a stalled record: %v", err)
+		t.Errorf("stalled record: error %v, want the end of the connection", err)
 	}
 }
 
-// Ten thousand connections that speak something else, while one client works.
-func TestGarbageConnectionsDoNotHurt(t *testing.T) {
+// A client is served while ten thousand connections send garbage.
+func TestClientIsServedDespiteGarbageConnections(t *testing.T) {
 	r := newRig(t, oncrpc.Options{MaxConnections: 64})
 	good := rpctest.Dial(t, r.addr)
 	good.Call(echoProgram, 2, 0, nil)
@@ -304,7 +304,7 @@ func TestGarbageConnectionsDoNotHurt(t *testing.T) {
 					continue // the queue of the listener is full
 				}
 				_, _ = nc.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
-				nc.(*net.TCPConn).SetLinger(0) // no ports left behind in TIME_WAIT
+				nc.(*net.TCPConn).SetLinger(0) // leaves no ports in TIME_WAIT
 				nc.Close()
 			}
 		})
@@ -312,16 +312,16 @@ func TestGarbageConnectionsDoNotHurt(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { wg.Wait(); close(ended) }()
 	for calls := 0; ; calls++ {
-		good.Call(echoProgram, 2, procEcho, unhex(t, "00000001 78000000"))
+		good.Call(echoProgram, 2, procEcho, decodeHex(t, "00000001 78000000"))
 		select {
 		case <-ended:
 			if calls == 0 {
-				t.Error("no call was answered meanwhile")
+				t.Error("no call was answered during the garbage connections")
 			}
-			// Nothing of them is left, as soon as their ends were read: there is room for as
-			// many connections as before.
+			// After the server has read their ends, the garbage connections do not count
+			// towards MaxConnections.
 			for range 32 {
-				for !r.answers() {
+				for !r.canCall() {
 				}
 			}
 			return
@@ -330,8 +330,8 @@ func TestGarbageConnectionsDoNotHurt(t *testing.T) {
 	}
 }
 
-// answers makes a call on a new connection, which stays open.
-func (r *rig) answers() bool {
+// canCall reports whether a call on a new connection succeeds. The connection stays open.
+func (r *rig) canCall() bool {
 	r.Helper()
 	nc, err := net.Dial("tcp", r.addr)
 	if err != nil {
@@ -353,33 +353,33 @@ func TestConnectionsAreCapped(t *testing.T) {
 		c.Call(echoProgram, 2, 0, nil)
 		held = append(held, c)
 	}
-	r.refuses()
+	r.requireRefused()
 	held[0].Call(echoProgram, 2, 0, nil)
 }
 
-// refuses fails unless a new connection is reset, at once or as soon as it is there.
-func (r *rig) refuses() {
+// requireRefused fails unless a new connection is refused or reset.
+func (r *rig) requireRefused() {
 	r.Helper()
 	nc, err := net.Dial("tcp", r.addr)
 	if err == nil {
 		_, err = rpctest.New(r.T, nc).TryReceive()
 	}
 	if !isEnd(err) {
-		r.Fatalf("a connection that must be refused: %v", err)
+		r.Fatalf("new connection: error %v, want a reset", err)
 	}
 }
 
-func TestOnlyAdmittedPeersAreTalkedTo(t *testing.T) {
-	var asked atomic.Value
-	r := newRig(t, oncrpc.Options{Admit: func(a netip.Addr) bool { asked.Store(a); return false }})
-	r.refuses()
-	if asked.Load() != netip.MustParseAddr("127.0.0.1") {
-		t.Errorf("asked for %v", asked.Load())
+func TestOnlyAdmittedPeersAreServed(t *testing.T) {
+	var admitted atomic.Value
+	r := newRig(t, oncrpc.Options{Admit: func(a netip.Addr) bool { admitted.Store(a); return false }})
+	r.requireRefused()
+	if admitted.Load() != netip.MustParseAddr("127.0.0.1") {
+		t.Errorf("Admit was called with %v, want 127.0.0.1", admitted.Load())
 	}
 }
 
-// Replies leave in the order they are ready.
-func TestASlowCallDoesNotHoldOthersBack(t *testing.T) {
+// Each reply is sent when it is ready: a slow call does not delay later ones.
+func TestSlowCallDoesNotDelayOthers(t *testing.T) {
 	r := newRig(t, oncrpc.Options{})
 	c := rpctest.Dial(t, r.addr)
 	slow := c.Send(echoProgram, 2, procGate, nil)
@@ -397,15 +397,15 @@ func TestCallsInWorkAreBounded(t *testing.T) {
 	r := newRig(t, oncrpc.Options{MaxCalls: bound})
 	c := rpctest.Dial(t, r.addr)
 	for i := range 3 * bound {
-		c.Send(echoProgram, 2, procGate, word(uint32(i)))
+		c.Send(echoProgram, 2, procGate, encodeWord(uint32(i)))
 	}
 	for range bound {
 		<-r.begun
 	}
-	other := rpctest.Dial(t, r.addr) // what is bounded is the connection, not the server
+	other := rpctest.Dial(t, r.addr) // the limit is for a connection, not for the server
 	other.Call(echoProgram, 2, 0, nil)
 	if n := len(r.begun); n != 0 {
-		t.Errorf("%d calls more than %d are in work", n, bound)
+		t.Errorf("%d more than %d calls are in work", n, bound)
 	}
 	close(r.gate)
 	for range 3 * bound {
@@ -418,47 +418,47 @@ func TestLargeRepliesAreBounded(t *testing.T) {
 	r := newRig(t, oncrpc.Options{ReplyMemory: size})
 	c := rpctest.Dial(t, r.addr)
 	for range 8 {
-		c.Send(echoProgram, 2, procLarge, word(size))
+		c.Send(echoProgram, 2, procLarge, encodeWord(size))
 	}
 	for range 8 {
 		_, results := rpctest.Accepted(t, c.Receive())
 		if n := len(results.Opaque(size)); n != size {
-			t.Fatalf("%d bytes", n)
+			t.Fatalf("got %d bytes, want %d", n, size)
 		}
 	}
 }
 
-// A call that is sent again, on another connection too, gets the reply it got.
-func TestRepetitionsAreNotDoneAgain(t *testing.T) {
+// A call that is repeated on another connection gets the first reply and is not executed again.
+func TestRepeatedCallsGetCachedReply(t *testing.T) {
 	r := newRig(t, oncrpc.Options{})
 	c := rpctest.Dial(t, r.addr)
-	call := rpctest.Record(append(c.Header(77, echoProgram, 2, procCount), word(5)...))
+	call := rpctest.Record(append(c.Header(77, echoProgram, 2, procCount), encodeWord(5)...))
 	c.SendRaw(call)
 	first := c.Receive()
 	c.Close()
 	again := rpctest.Dial(t, r.addr)
 	again.SendRaw(call)
 	if got := again.Receive(); !bytes.Equal(got, first) {
-		t.Errorf("the repetition got % x, the first % x", got, first)
+		t.Errorf("the repetition got % x, want the first reply % x", got, first)
 	}
-	if n := r.done.Load(); n != 1 {
-		t.Errorf("done %d times", n)
+	if n := r.executed.Load(); n != 1 {
+		t.Errorf("executed %d times, want once", n)
 	}
 	if n := r.freed.Load(); n != 1 {
-		t.Errorf("%d calls were freed, want the repetition", n)
+		t.Errorf("%d calls were freed, want 1, the repetition", n)
 	}
 	// The same xid with other arguments is another call.
-	again.SendRaw(rpctest.Record(append(c.Header(77, echoProgram, 2, procCount), word(6)...)))
-	if again.Receive(); r.done.Load() != 2 {
-		t.Errorf("done %d times, want 2", r.done.Load())
+	again.SendRaw(rpctest.Record(append(c.Header(77, echoProgram, 2, procCount), encodeWord(6)...)))
+	if again.Receive(); r.executed.Load() != 2 {
+		t.Errorf("executed %d times, want 2", r.executed.Load())
 	}
 }
 
-// What the reader does itself is done once too, and a panic there ends one call only.
+// A repeated quick call is not executed again, and a panic in Quick fails only its call.
 func TestQuickCalls(t *testing.T) {
 	r := newRig(t, oncrpc.Options{})
 	c := rpctest.Dial(t, r.addr)
-	call := rpctest.Record(append(c.Header(77, echoProgram, 2, procQuick), word(1)...))
+	call := rpctest.Record(append(c.Header(77, echoProgram, 2, procQuick), encodeWord(1)...))
 	var first []byte
 	for i := range 3 {
 		c.SendRaw(call)
@@ -467,19 +467,19 @@ func TestQuickCalls(t *testing.T) {
 			first = got
 		}
 		if !bytes.Equal(got, first) {
-			t.Errorf("repetition %d got % x, the first % x", i, got, first)
+			t.Errorf("repetition %d got % x, want the first reply % x", i, got, first)
 		}
 	}
-	if n, quick := r.done.Load(), r.quick.Load(); n != 1 || quick != 1 {
-		t.Errorf("done %d times, %d of them by the reader", n, quick)
+	if n, quick := r.executed.Load(), r.quick.Load(); n != 1 || quick != 1 {
+		t.Errorf("executed %d times, %d of them by the reader, want 1 and 1", n, quick)
 	}
-	c.SendRaw(rpctest.Record(append(c.Header(78, echoProgram, 2, procQuick), word(quickPanic)...)))
-	want := unhex(t, "0000004e 00000001 00000000 00000000 00000000 00000005")
+	c.SendRaw(rpctest.Record(append(c.Header(78, echoProgram, 2, procQuick), encodeWord(quickPanic)...)))
+	want := decodeHex(t, "0000004e 00000001 00000000 00000000 00000000 00000005")
 	if got := c.Receive(); !bytes.Equal(got, want) {
 		t.Errorf("a panic got % x, want % x", got, want)
 	}
-	if d := c.Call(echoProgram, 2, procQuick, word(0)); d.Uint32() != 2 || r.quick.Load() != 1 {
-		t.Errorf("done %d times, %d of them by the reader", r.done.Load(), r.quick.Load())
+	if d := c.Call(echoProgram, 2, procQuick, encodeWord(0)); d.Uint32() != 2 || r.quick.Load() != 1 {
+		t.Errorf("executed %d times, %d of them by the reader, want 2 and 1", r.executed.Load(), r.quick.Load())
 	}
 }
 
@@ -488,14 +488,14 @@ func TestTwoClientsOnOneHost(t *testing.T) {
 	r := newRig(t, oncrpc.Options{})
 	for i := range uint32(3) {
 		c := rpctest.Dial(t, r.addr)
-		c.SendRaw(rpctest.Record(append(c.Header(77, echoProgram, 2, procCount), word(5)...)))
+		c.SendRaw(rpctest.Record(append(c.Header(77, echoProgram, 2, procCount), encodeWord(5)...)))
 		if _, results := rpctest.Accepted(t, c.Receive()); results.Uint32() != i+1 {
-			t.Error("another client's call was taken for a repetition")
+			t.Error("the call of another client was treated as a repetition")
 		}
 	}
 }
 
-func TestARepetitionWaitsForTheFirst(t *testing.T) {
+func TestRepetitionWaitsForFirstCall(t *testing.T) {
 	r := newRig(t, oncrpc.Options{})
 	lost, again := rpctest.Dial(t, r.addr), rpctest.Dial(t, r.addr)
 	call := rpctest.Record(lost.Header(78, echoProgram, 2, procGate))
@@ -505,16 +505,16 @@ func TestARepetitionWaitsForTheFirst(t *testing.T) {
 	again.SendRaw(call)
 	again.Call(echoProgram, 2, 0, nil)
 	close(r.gate)
-	if xid, _ := rpctest.Accepted(t, again.Receive()); xid != 78 || r.done.Load() != 1 {
-		t.Errorf("reply to %d, done %d times", xid, r.done.Load())
+	if xid, _ := rpctest.Accepted(t, again.Receive()); xid != 78 || r.executed.Load() != 1 {
+		t.Errorf("reply to call %d, executed %d times, want call 78 executed once", xid, r.executed.Load())
 	}
 }
 
-// A client that comes back from the port of a connection it lost is answered at once.
-func TestTheSamePortConnectsAnew(t *testing.T) {
+// A client that reconnects from the port of its lost connection is served at once.
+func TestReconnectFromSamePort(t *testing.T) {
 	r := newRig(t, oncrpc.Options{})
 	first := rpctest.Dial(t, r.addr)
-	first.Send(echoProgram, 2, procGate, nil) // in work all the time
+	first.Send(echoProgram, 2, procGate, nil) // blocks during the whole test
 	<-r.begun
 	port := first.Conn().LocalAddr().(*net.TCPAddr)
 	first.Conn().(*net.TCPConn).SetLinger(0)
@@ -528,13 +528,13 @@ func TestTheSamePortConnectsAnew(t *testing.T) {
 	close(r.gate)
 }
 
-// A client that reads nothing must not keep memory and goroutines for ever.
-func TestAClientThatTakesNoRepliesIsCut(t *testing.T) {
+// The connection of a client that does not read its replies is reset.
+func TestClientNotReadingRepliesIsReset(t *testing.T) {
 	r := newRig(t, oncrpc.Options{Stall: 100 * time.Millisecond})
 	c := rpctest.Dial(t, r.addr)
 	c.Conn().SetWriteDeadline(time.Now().Add(time.Minute))
 	for i := 0; ; i++ {
-		call := rpctest.Record(append(c.Header(uint32(i), echoProgram, 2, procLarge), word(1<<20)...))
+		call := rpctest.Record(append(c.Header(uint32(i), echoProgram, 2, procLarge), encodeWord(1<<20)...))
 		if _, err := c.Conn().Write(call); err != nil {
 			if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 				return
@@ -552,7 +552,7 @@ func TestDatagrams(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	s := oncrpc.NewServer(oncrpc.Options{Programs: []*oncrpc.Program{r.program()}})
+	s := oncrpc.NewServer(oncrpc.Options{Programs: []*oncrpc.Program{r.newProgram()}})
 	go func() { ended <- s.ServePacket(ctx, pc) }()
 	c, err := net.Dial("udp", pc.LocalAddr().String())
 	if err != nil {
@@ -561,17 +561,17 @@ func TestDatagrams(t *testing.T) {
 	defer c.Close()
 	c.SetReadDeadline(time.Now().Add(time.Minute))
 	for _, p := range []string{
-		"00", // garbage is not answered
+		"00", // garbage gets no reply
 		"000000a1 00000000 00000002 20000001 00000002 00000000 00000000 00000000 00000000 00000000",
 	} {
-		if _, err := c.Write(unhex(t, p)); err != nil {
+		if _, err := c.Write(decodeHex(t, p)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	buf := make([]byte, 100)
 	n, err := c.Read(buf)
-	if want := unhex(t, "000000a1 00000001 00000000 00000000 00000000 00000000"); err != nil || !bytes.Equal(buf[:n], want) {
-		t.Errorf("got % x, %v", buf[:n], err)
+	if want := decodeHex(t, "000000a1 00000001 00000000 00000000 00000000 00000000"); err != nil || !bytes.Equal(buf[:n], want) {
+		t.Errorf("got reply % x, error %v, want % x", buf[:n], err, want)
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -579,7 +579,7 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// Whatever comes, the server neither ends nor answers what is not a call.
+// For any stream, the server does not panic, and each reply has a valid header.
 func FuzzStream(f *testing.F) {
 	for _, seed := range []string{
 		"80000028 000000a1 00000000 00000002 20000001 00000002 00000000 00000000 00000000 00000000 00000000",
@@ -589,15 +589,15 @@ func FuzzStream(f *testing.F) {
 		"80000028 000000a9 00000000 00000003 20000001 00000002 00000000 00000000 00000000 00000000 00000000",
 		"474554202f20",
 	} {
-		f.Add(unhex(f, seed))
+		f.Add(decodeHex(f, seed))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		r := &rig{T: t, gate: make(chan struct{}), begun: make(chan struct{}, len(in)+1)}
 		close(r.gate)
-		s := oncrpc.NewServer(oncrpc.Options{Programs: []*oncrpc.Program{r.program()}, MaxRecord: 4096})
+		s := oncrpc.NewServer(oncrpc.Options{Programs: []*oncrpc.Program{r.newProgram()}, MaxRecord: 4096})
 		replies, err := oncrpc.Replay(t.Context(), s, in)
 		if err == nil {
-			t.Fatal("the stream has no end")
+			t.Fatal("Replay returned no error for the end of the stream")
 		}
 		for _, reply := range replies {
 			if err := wellFormed(reply); err != nil {
@@ -607,7 +607,7 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// wellFormed checks a reply's record mark and header.
+// wellFormed checks the record mark and the header of a reply.
 func wellFormed(reply []byte) error {
 	if len(reply) < 20 || len(reply)%4 != 0 {
 		return fmt.Errorf("%d bytes", len(reply))

@@ -12,16 +12,16 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// quickCalls returns n records that the reader answers.
+// quickCalls returns the records of n quick calls.
 func quickCalls(c *rpctest.Client, xid uint32, n int) (wire []byte) {
 	for i := range uint32(n) {
-		wire = append(wire, rpctest.Record(append(c.Header(xid+i, echoProgram, 2, procQuick), word(1)...))...)
+		wire = append(wire, rpctest.Record(append(c.Header(xid+i, echoProgram, 2, procQuick), encodeWord(1)...))...)
 	}
 	return wire
 }
 
-// takes receives the replies to n calls, whatever their order.
-func (r *rig) takes(c *rpctest.Client, n int) {
+// receiveReplies receives n replies, in any order.
+func (r *rig) receiveReplies(c *rpctest.Client, n int) {
 	r.Helper()
 	for i := range n {
 		if _, err := c.TryReceive(); err != nil {
@@ -30,8 +30,8 @@ func (r *rig) takes(c *rpctest.Client, n int) {
 	}
 }
 
-// streaming waits until so many connections are out of the poller.
-func (r *rig) streaming(want int) {
+// waitForStreams waits until want connections stream.
+func (r *rig) waitForStreams(want int) {
 	r.Helper()
 	for r.Context().Err() == nil && oncrpc.Streams(r.server) != want {
 		time.Sleep(time.Millisecond)
@@ -41,24 +41,24 @@ func (r *rig) streaming(want int) {
 	}
 }
 
-// A connection leaves the poller while quick calls come, and rests in between.
-func TestStreamsRestAfterALull(t *testing.T) {
+// A connection streams during quick calls and returns to the poller after a pause.
+func TestStreamsEndAfterPause(t *testing.T) {
 	r := newRig(t, oncrpc.Options{Stall: 100 * time.Millisecond})
 	c := rpctest.Dial(t, r.addr)
 	for round := range uint32(3) {
 		c.SendRaw(quickCalls(c, 100*round, 20))
-		r.takes(c, 20)
-		r.streaming(0)
-		c.Call(echoProgram, 2, 0, nil) // from the poller
+		r.receiveReplies(c, 20)
+		r.waitForStreams(0)
+		c.Call(echoProgram, 2, 0, nil) // read by the poller
 	}
 	if n := r.quick.Load(); n != 60 {
 		t.Errorf("the reader answered %d calls, want 60", n)
 	}
 }
 
-// Answers that are held back go out before the reader waits for anything: for the rest of a
-// record, for a Decode, or for calls in work to end.
-func TestNobodyWaitsForHeldAnswers(t *testing.T) {
+// Held replies are sent before the reader waits for the rest of a record, for a Decode or for the end of calls in
+// work.
+func TestHeldRepliesAreSentBeforeWaits(t *testing.T) {
 	for name, next := range map[string]func(c *rpctest.Client) []byte{
 		"nothing more":        func(*rpctest.Client) []byte { return nil },
 		"a record that stops": func(c *rpctest.Client) []byte { return quickCalls(c, 900, 1)[:30] },
@@ -71,11 +71,11 @@ func TestNobodyWaitsForHeldAnswers(t *testing.T) {
 		for n := 1; n <= 9; n++ {
 			r := newRig(t, oncrpc.Options{MaxCalls: 2})
 			c := rpctest.Dial(t, r.addr)
-			c.SendRaw(quickCalls(c, 0, 1)) // from now on it streams
-			r.takes(c, 1)
-			r.streaming(1)
+			c.SendRaw(quickCalls(c, 0, 1)) // starts a stream
+			r.receiveReplies(c, 1)
+			r.waitForStreams(1)
 			c.SendRaw(append(quickCalls(c, 1, n), next(c)...))
-			r.takes(c, n)
+			r.receiveReplies(c, n)
 			if t.Failed() {
 				t.Fatalf("%d calls, then %s", n, name)
 			}
@@ -84,21 +84,21 @@ func TestNobodyWaitsForHeldAnswers(t *testing.T) {
 	}
 }
 
-// A stream that stops within a record is stalled like any connection.
-func TestStalledStreamIsCut(t *testing.T) {
+// A stream that stalls within a record is closed after Options.Stall.
+func TestStalledStreamIsClosed(t *testing.T) {
 	r := newRig(t, oncrpc.Options{Stall: 50 * time.Millisecond})
 	c := rpctest.Dial(t, r.addr)
 	c.SendRaw(append(quickCalls(c, 0, 1), quickCalls(c, 1, 1)[:20]...))
-	r.takes(c, 1)
+	r.receiveReplies(c, 1)
 	if p, err := c.TryReceive(); !isEnd(err) {
-		t.Errorf("got % x, %v", p, err)
+		t.Errorf("got % x, error %v, want the end of the connection", p, err)
 	}
 }
 
-// A server ends although its streams wait in the system.
+// Serve returns although the readers of streams block in the kernel.
 func TestServerEndsWithStreams(t *testing.T) {
 	r := &rig{T: t}
-	r.server = oncrpc.NewServer(oncrpc.Options{Programs: []*oncrpc.Program{r.program()}})
+	r.server = oncrpc.NewServer(oncrpc.Options{Programs: []*oncrpc.Program{r.newProgram()}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -108,43 +108,42 @@ func TestServerEndsWithStreams(t *testing.T) {
 	go func() { ended <- r.server.Serve(ctx, l) }()
 	c := rpctest.Dial(t, l.Addr().String())
 	c.SendRaw(quickCalls(c, 0, 3))
-	r.takes(c, 3)
-	r.streaming(1)
+	r.receiveReplies(c, 3)
+	r.waitForStreams(1)
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 	if p, err := c.TryReceive(); !isEnd(err) {
-		t.Errorf("got % x, %v", p, err)
+		t.Errorf("got % x, error %v, want the end of the connection", p, err)
 	}
 }
 
-// A client may send all its calls before it takes a reply, as long as the sockets hold what
-// it does not take.
-func TestQuickCallsBehindAReplyThatIsNotTaken(t *testing.T) {
+// A client may send all its calls before it reads a reply, as long as the socket buffers hold the replies.
+func TestQuickCallsBehindUnreadReply(t *testing.T) {
 	r := newRig(t, oncrpc.Options{})
 	c := rpctest.Dial(t, r.addr)
 	c.SendRaw(quickCalls(c, 0, 1))
-	r.takes(c, 1)
+	r.receiveReplies(c, 1)
 	var wire []byte
 	const large = 16
 	for i := range uint32(large) {
-		wire = append(wire, rpctest.Record(append(c.Header(1000+i, echoProgram, 2, procLarge), word(1<<20)...))...)
+		wire = append(wire, rpctest.Record(append(c.Header(1000+i, echoProgram, 2, procLarge), encodeWord(1<<20)...))...)
 	}
 	c.SendRaw(append(wire, quickCalls(c, 1, 40)...))
 	for r.quick.Load() < 41 && t.Context().Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	r.takes(c, large+40)
+	r.receiveReplies(c, large+40)
 }
 
-// The bytes of a payload are those that were sent, however they arrive.
+// A payload is received correctly on a stream, whether it is sent in one or many pieces.
 func TestStreamedPayloads(t *testing.T) {
 	r := newRig(t, oncrpc.Options{MaxRecord: 1 << 20})
 	c := rpctest.Dial(t, r.addr)
 	c.SendRaw(quickCalls(c, 0, 1))
-	r.takes(c, 1)
-	r.streaming(1)
+	r.receiveReplies(c, 1)
+	r.waitForStreams(1)
 	payload := bytes.Repeat([]byte("decamp"), 20000)
 	var e xdr.Encoder
 	e.Opaque(payload)
@@ -156,7 +155,7 @@ func TestStreamedPayloads(t *testing.T) {
 			rest = rest[n:]
 		}
 		if _, results := rpctest.Accepted(t, c.Receive()); !bytes.Equal(results.Opaque(1<<20), payload) {
-			t.Errorf("sent %d bytes at a time: another payload", step)
+			t.Errorf("sent %d bytes at a time: the payload differs", step)
 		}
 	}
 }

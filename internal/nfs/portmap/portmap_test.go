@@ -31,22 +31,22 @@ var services = []portmap.Service{
 	{Program: portmap.Number, Version: 2, Netid: portmap.UDP, Port: 111},
 }
 
-// serve serves a map on a listener, until the test ends.
-func serve(t testing.TB, m *portmap.Map, network, addr string) string {
+// serveMap serves a map on a listener until the test ends, and returns its address.
+func serveMap(t testing.TB, m *portmap.Map, network, addr string) string {
 	t.Helper()
 	l, err := net.Listen(network, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, func(ctx context.Context) error { return server(m).Serve(ctx, l) })
+	runUntilEnd(t, func(ctx context.Context) error { return newServer(m).Serve(ctx, l) })
 	return l.Addr().String()
 }
 
-func server(m *portmap.Map) *oncrpc.Server {
+func newServer(m *portmap.Map) *oncrpc.Server {
 	return oncrpc.NewServer(oncrpc.Options{Programs: []*oncrpc.Program{m.Program()}})
 }
 
-func run(t testing.TB, f func(context.Context) error) {
+func runUntilEnd(t testing.TB, f func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -59,7 +59,7 @@ func run(t testing.TB, f func(context.Context) error) {
 	})
 }
 
-func unhex(t *testing.T, s string) []byte {
+func decodeHex(t *testing.T, s string) []byte {
 	t.Helper()
 	p, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
 	if err != nil {
@@ -68,9 +68,9 @@ func unhex(t *testing.T, s string) []byte {
 	return p
 }
 
-// Results to the byte, written from RFC 1833 sections 2.1 and 3.2.
-func TestResultsToTheByte(t *testing.T) {
-	addr := serve(t, portmap.NewMap(services...), "tcp", "127.0.0.1:0")
+// Results have the bytes of RFC 1833 sections 2.1 and 3.2.
+func TestResultBytes(t *testing.T) {
+	addr := serveMap(t, portmap.NewMap(services...), "tcp", "127.0.0.1:0")
 	c := rpctest.Dial(t, addr)
 	const header = 24
 	for name, v := range map[string]struct {
@@ -94,8 +94,8 @@ func TestResultsToTheByte(t *testing.T) {
 		"GETVERSADDR":            {4, 9, "000186a3 00000003 00000003 74637000 00000000 00000000", "0000000d 3132372e302e302e312e382e31000000"},
 		"GETVERSADDR of another": {4, 9, "000186a3 00000004 00000003 74637000 00000000 00000000", "00000000"},
 	} {
-		c.Send(portmap.Number, v.version, v.procedure, unhex(t, v.args))
-		if got, want := c.Receive()[header:], unhex(t, v.results); !bytes.Equal(got, want) {
+		c.Send(portmap.Number, v.version, v.procedure, decodeHex(t, v.args))
+		if got, want := c.Receive()[header:], decodeHex(t, v.results); !bytes.Equal(got, want) {
 			t.Errorf("%s: % x, want % x", name, got, want)
 		}
 	}
@@ -104,34 +104,34 @@ func TestResultsToTheByte(t *testing.T) {
 	} {
 		c.Send(portmap.Number, v.version, v.procedure, nil)
 		if p := c.Receive(); len(p) != header || p[23] != 3 {
-			t.Errorf("%s is answered with % x, want PROC_UNAVAIL", name, p)
+			t.Errorf("%s: got reply % x, want PROC_UNAVAIL", name, p)
 		}
 	}
 }
 
 func TestRpcbDump(t *testing.T) {
-	c := rpctest.Dial(t, serve(t, portmap.NewMap(services...), "tcp", "127.0.0.1:0"))
+	c := rpctest.Dial(t, serveMap(t, portmap.NewMap(services...), "tcp", "127.0.0.1:0"))
 	d := c.Call(portmap.Number, 4, 4, nil)
 	for _, s := range services {
 		if !d.Bool() || d.Uint32() != s.Program || d.Uint32() != s.Version || d.String(8) != s.Netid {
-			t.Errorf("not listed: %+v", s)
+			t.Errorf("DUMP does not list %+v", s)
 		}
 		if got, want := d.String(64), fmt.Sprintf("0.0.0.0.%d.%d", s.Port>>8, s.Port&0xff); got != want {
 			t.Errorf("address %q, want %q", got, want)
 		}
 		if d.String(64) == "" {
-			t.Error("no owner")
+			t.Error("the owner is empty")
 		}
 	}
 	if d.Bool() || d.Err() != nil {
-		t.Error("the list does not end")
+		t.Error("DUMP lists more services")
 	}
 	if now := c.Call(portmap.Number, 3, 6, nil).Uint32(); time.Since(time.Unix(int64(now), 0)).Abs() > time.Hour {
-		t.Errorf("GETTIME %d", now)
+		t.Errorf("GETTIME returned %d, want the current time", now)
 	}
 }
 
-func mapping(program, version, protocol, port uint32) []byte {
+func encodeMapping(program, version, protocol, port uint32) []byte {
 	var e xdr.Encoder
 	for _, v := range []uint32{program, version, protocol, port} {
 		e.Uint32(v)
@@ -140,48 +140,48 @@ func mapping(program, version, protocol, port uint32) []byte {
 }
 
 func TestSetAndUnset(t *testing.T) {
-	c := rpctest.Dial(t, serve(t, portmap.NewMap(), "tcp", "127.0.0.1:0"))
+	c := rpctest.Dial(t, serveMap(t, portmap.NewMap(), "tcp", "127.0.0.1:0"))
 	call := func(procedure uint32, args []byte) uint32 {
 		t.Helper()
 		return c.Call(portmap.Number, 2, procedure, args).Uint32()
 	}
 	const set, unset, getport = 1, 2, 3
-	if call(set, mapping(77, 1, 6, 4711)) != 1 || call(set, mapping(77, 1, 6, 4712)) != 0 {
-		t.Error("SET enters twice, or not at all")
+	if call(set, encodeMapping(77, 1, 6, 4711)) != 1 || call(set, encodeMapping(77, 1, 6, 4712)) != 0 {
+		t.Error("SET does not accept a mapping once, and refuse it the second time")
 	}
-	if call(set, mapping(77, 1, 17, 4713)) != 1 || call(set, mapping(77, 2, 99, 1)) != 0 || call(set, mapping(77, 3, 6, 1<<16)) != 0 {
-		t.Error("SET takes what it should not, or refuses what it should")
+	if call(set, encodeMapping(77, 1, 17, 4713)) != 1 || call(set, encodeMapping(77, 2, 99, 1)) != 0 || call(set, encodeMapping(77, 3, 6, 1<<16)) != 0 {
+		t.Error("SET refuses UDP, or accepts an unknown protocol or an invalid port")
 	}
-	if got := call(getport, mapping(77, 1, 6, 0)); got != 4711 {
-		t.Errorf("port %d", got)
+	if got := call(getport, encodeMapping(77, 1, 6, 0)); got != 4711 {
+		t.Errorf("port %d, want 4711", got)
 	}
-	if call(unset, mapping(77, 1, 0, 0)) != 1 || call(unset, mapping(77, 1, 0, 0)) != 0 {
-		t.Error("UNSET takes out twice, or not at all")
+	if call(unset, encodeMapping(77, 1, 0, 0)) != 1 || call(unset, encodeMapping(77, 1, 0, 0)) != 0 {
+		t.Error("UNSET does not remove a mapping once, and fail the second time")
 	}
-	if got := call(getport, mapping(77, 1, 17, 0)); got != 0 {
-		t.Errorf("port %d after UNSET", got)
+	if got := call(getport, encodeMapping(77, 1, 17, 0)); got != 0 {
+		t.Errorf("port %d after UNSET, want 0", got)
 	}
 	for i := range uint32(1000) {
-		call(set, mapping(i, 1, 6, 1))
+		call(set, encodeMapping(i, 1, 6, 1))
 	}
-	if got := call(getport, mapping(999, 1, 6, 0)); got != 0 {
-		t.Error("callers may fill the memory")
+	if got := call(getport, encodeMapping(999, 1, 6, 0)); got != 0 {
+		t.Error("SET accepts an unlimited number of mappings")
 	}
 }
 
-func TestDatagramsGetTheirAddress(t *testing.T) {
+func TestGetportOverUDP(t *testing.T) {
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := portmap.NewMap(services...)
-	run(t, func(ctx context.Context) error { return server(m).ServePacket(ctx, pc) })
+	runUntilEnd(t, func(ctx context.Context) error { return newServer(m).ServePacket(ctx, pc) })
 	c, err := net.Dial("udp", pc.LocalAddr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	call := unhex(t, "00000001 00000000 00000002 000186a0 00000002 00000003 00000000 00000000 00000000 00000000"+
+	call := decodeHex(t, "00000001 00000000 00000002 000186a0 00000002 00000003 00000000 00000000 00000000 00000000"+
 		"000186a5 00000003 00000006 00000000")
 	if _, err := c.Write(call); err != nil {
 		t.Fatal(err)
@@ -189,31 +189,30 @@ func TestDatagramsGetTheirAddress(t *testing.T) {
 	c.SetReadDeadline(time.Now().Add(time.Minute))
 	buf := make([]byte, 100)
 	n, err := c.Read(buf)
-	if want := unhex(t, "00000001 00000001 00000000 00000000 00000000 00000000 00000801"); err != nil || !bytes.Equal(buf[:n], want) {
-		t.Errorf("got % x, %v", buf[:n], err)
+	if want := decodeHex(t, "00000001 00000001 00000000 00000000 00000000 00000000 00000801"); err != nil || !bytes.Equal(buf[:n], want) {
+		t.Errorf("got reply % x, error %v, want % x", buf[:n], err, want)
 	}
 }
 
-// Services are entered at the system's rpcbind, and taken out again. It is played by a Map
-// behind a socket of its own.
+// Services are registered with rpcbind and removed again. A Map with a separate socket stands in for rpcbind.
 func TestRegister(t *testing.T) {
 	m := portmap.NewMap()
-	r := portmap.Rpcbind{Network: "tcp", Address: serve(t, m, "tcp", "127.0.0.1:0")}
+	r := portmap.Rpcbind{Network: "tcp", Address: serveMap(t, m, "tcp", "127.0.0.1:0")}
 	ours := services[:2]
 	if err := r.Register(t.Context(), ours); err != nil {
 		t.Fatal(err)
 	}
 	c := rpctest.Dial(t, r.Address)
 	port := func() uint32 {
-		return c.Call(portmap.Number, 2, 3, mapping(nfsProgram, 3, 6, 0)).Uint32()
+		return c.Call(portmap.Number, 2, 3, encodeMapping(nfsProgram, 3, 6, 0)).Uint32()
 	}
 	if got := port(); got != 2049 {
-		t.Errorf("port %d", got)
+		t.Errorf("port %d, want 2049", got)
 	}
-	// What a run left that was killed is replaced: nobody listens there any more.
-	moved := []portmap.Service{{Program: nfsProgram, Version: 3, Netid: portmap.TCP, Port: free(t)}}
-	left := portmap.NewMap(portmap.Service{Program: nfsProgram, Version: 3, Netid: portmap.TCP, Port: free(t)})
-	again := portmap.Rpcbind{Network: "tcp", Address: serve(t, left, "tcp", "127.0.0.1:0")}
+	// The mapping of a killed run is replaced, because its port is closed.
+	moved := []portmap.Service{{Program: nfsProgram, Version: 3, Netid: portmap.TCP, Port: freePort(t)}}
+	left := portmap.NewMap(portmap.Service{Program: nfsProgram, Version: 3, Netid: portmap.TCP, Port: freePort(t)})
+	again := portmap.Rpcbind{Network: "tcp", Address: serveMap(t, left, "tcp", "127.0.0.1:0")}
 	if err := again.Register(t.Context(), moved); err != nil {
 		t.Error(err)
 	}
@@ -221,31 +220,31 @@ func TestRegister(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := port(); got != 0 {
-		t.Errorf("port %d after Unregister", got)
+		t.Errorf("port %d after Unregister, want 0", got)
 	}
 }
 
-// Another NFS server that answers is not pushed aside.
-func TestRegisterLeavesOthersAlone(t *testing.T) {
+// Register fails if another NFS server is registered and listens, and leaves no mapping behind.
+func TestRegisterKeepsOtherServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	theirs := portmap.Service{Program: mountProgram, Version: 3, Netid: portmap.TCP, Port: uint16(l.Addr().(*net.TCPAddr).Port)}
-	r := portmap.Rpcbind{Network: "tcp", Address: serve(t, portmap.NewMap(theirs), "tcp", "127.0.0.1:0")}
+	r := portmap.Rpcbind{Network: "tcp", Address: serveMap(t, portmap.NewMap(theirs), "tcp", "127.0.0.1:0")}
 	err = r.Register(t.Context(), services[:2])
 	if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want Conflict and a hint", err)
 	}
 	c := rpctest.Dial(t, r.Address)
-	if got := c.Call(portmap.Number, 2, 3, mapping(nfsProgram, 3, 6, 0)).Uint32(); got != 0 {
-		t.Errorf("half of it stays registered: port %d", got)
+	if got := c.Call(portmap.Number, 2, 3, encodeMapping(nfsProgram, 3, 6, 0)).Uint32(); got != 0 {
+		t.Errorf("port %d after the failed Register, want 0", got)
 	}
 }
 
-// rpcbind's own socket takes registrations, too.
-func TestRegisterAtASocket(t *testing.T) {
+// Register can use the Unix socket of rpcbind.
+func TestRegisterAtUnixSocket(t *testing.T) {
 	r := portmap.Rpcbind{Network: "unix", Address: filepath.Join(t.TempDir(), "rpcbind.sock")}
 	l, err := net.Listen(r.Network, r.Address)
 	if err != nil {
@@ -265,30 +264,30 @@ func TestRegisterAtASocket(t *testing.T) {
 			return
 		}
 		got <- call
-		reply := append(append(call[:4:4], unhex(t, "00000001 00000000 00000000 00000000 00000000")...), 0, 0, 0, 1)
+		reply := append(append(call[:4:4], decodeHex(t, "00000001 00000000 00000000 00000000 00000000")...), 0, 0, 0, 1)
 		_, _ = c.Write(rpctest.Record(reply))
 	}()
 	if err := r.Register(t.Context(), services[:1]); err != nil {
 		t.Fatal(err)
 	}
 	call := <-got
-	want := unhex(t, "00000000 00000002 000186a0 00000004 00000001 00000000 00000000 00000000 00000000"+ // RPCBPROC_SET of version 4
+	want := decodeHex(t, "00000000 00000002 000186a0 00000004 00000001 00000000 00000000 00000000 00000000"+ // RPCBPROC_SET of version 4
 		"000186a3 00000003 00000003 74637000"+"0000000b 302e302e302e302e382e3100"+ // NFS 3, tcp, 0.0.0.0.8.1
 		"00000006 646563616d700000") // decamp
 	if !bytes.Equal(call[4:], want) {
-		t.Errorf("called with % x, want % x", call[4:], want)
+		t.Errorf("got call % x, want % x", call[4:], want)
 	}
 }
 
 func TestRegisterWithoutRpcbind(t *testing.T) {
 	r := portmap.Rpcbind{Network: "unix", Address: filepath.Join(t.TempDir(), "absent")}
 	if err := r.Register(t.Context(), services[:1]); !fault.Is(err, fault.Unreachable) || fault.HintOf(err) == "" {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want Unreachable and a hint", err)
 	}
 }
 
-// free returns a port that nobody listens at.
-func free(t *testing.T) uint16 {
+// freePort returns a port without a listener.
+func freePort(t *testing.T) uint16 {
 	t.Helper()
 	addr, err := netip.ParseAddrPort(loopback.Reserve(t))
 	if err != nil {
@@ -297,15 +296,15 @@ func free(t *testing.T) uint16 {
 	return addr.Port()
 }
 
-// FuzzCalls answers any arguments of any procedure.
+// FuzzCalls checks that each procedure replies to any arguments.
 func FuzzCalls(f *testing.F) {
 	for version := uint32(2); version <= 4; version++ {
 		for procedure := range uint32(12) {
-			f.Add(version, procedure, mapping(nfsProgram, 3, 6, 2049))
-			f.Add(version, procedure, append(mapping(nfsProgram, 3, 3, 0x74637000), mapping(5, 0x302e302e, 0x302e302e, 0)...))
+			f.Add(version, procedure, encodeMapping(nfsProgram, 3, 6, 2049))
+			f.Add(version, procedure, append(encodeMapping(nfsProgram, 3, 3, 0x74637000), encodeMapping(5, 0x302e302e, 0x302e302e, 0)...))
 		}
 	}
-	addr := serve(f, portmap.NewMap(services...), "tcp", "127.0.0.1:0")
+	addr := serveMap(f, portmap.NewMap(services...), "tcp", "127.0.0.1:0")
 	f.Fuzz(func(t *testing.T, version, procedure uint32, args []byte) {
 		if len(args) > 32<<10 {
 			t.Skip()

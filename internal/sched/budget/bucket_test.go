@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// FuzzBucket changes rates, asks, cancels and lets time go by at random: what passes is
-// never above the sum of the rates, a burst and a piece, and nobody waits for nothing.
+// FuzzBucket runs random changes of the rate, requests, cancellations and pauses. The bytes that pass never exceed the
+// sum of the rates, a burst and a piece, and no piece waits while tokens are left.
 func FuzzBucket(f *testing.F) {
 	for seed := range uint64(10) {
-		f.Add(dice(seed))
+		f.Add(randomBytes(seed))
 	}
-	f.Fuzz(playBucket)
+	f.Fuzz(runBucketOperations)
 }
 
-func TestBucketNeverLetsMoreThrough(t *testing.T) {
+func TestBucketNeverExceedsRate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	for seed := range uint64(50) {
-		playBucket(t, dice(seed))
+		runBucketOperations(t, randomBytes(seed))
 	}
 }
 
-func dice(seed uint64) []byte {
+func randomBytes(seed uint64) []byte {
 	rng := rand.New(rand.NewPCG(seed, 9))
 	data := make([]byte, 300)
 	for i := range data {
@@ -33,7 +33,7 @@ func dice(seed uint64) []byte {
 	return data
 }
 
-func playBucket(t *testing.T, data []byte) {
+func runBucketOperations(t *testing.T, data []byte) {
 	now := time.Date(2026, 11, 20, 21, 0, 0, 0, time.UTC)
 	b := &bucket{tokensAt: now, runs: map[string]*account{"a": {weight: 1}, "b": {weight: 3}}}
 	var allowed, largest float64
@@ -61,13 +61,13 @@ func playBucket(t *testing.T, data []byte) {
 		largest = max(largest, float64(b.week.Rate), float64(b.rate))
 		next := b.releasePieces(now)
 		if bound := allowed + largest*(Burst.Seconds()+0.01) + 1 + 255*16; float64(b.passed) > bound {
-			t.Fatalf("%d bytes passed, %.0f may", b.passed, bound)
+			t.Fatalf("%d bytes passed, want at most %.0f", b.passed, bound)
 		}
 		if (len(b.queue) > 0) != !next.IsZero() || !next.IsZero() && !next.After(now) {
-			t.Fatalf("%d wait at %v, next at %v", len(b.queue), now, next)
+			t.Fatalf("%d pieces wait at %v, next release at %v", len(b.queue), now, next)
 		}
 		if len(b.queue) > 0 && b.tokens > 0 {
-			t.Fatalf("%d wait with %.0f tokens", len(b.queue), b.tokens)
+			t.Fatalf("%d pieces wait with %.0f tokens", len(b.queue), b.tokens)
 		}
 	}
 }

@@ -2,25 +2,25 @@ package budget
 
 import "testing"
 
-// Who is free need not ask: while one budget has a rate, by whatever rule, he is not.
-func TestFlowIsFreeOfBudgetsWithoutARate(t *testing.T) {
+// A flow is free if none of its budgets has a rate, and then need not call Wait. A rate of any rule counts.
+func TestFlowWithoutRatesIsUnlimited(t *testing.T) {
 	s := New(Wall())
 	f := s.Join("run", 1, "fleet:all", "host:esx1")
 	defer f.Leave()
 	rule := Week{Rate: Unlimited, Rules: []Rule{{Days: Always, From: 22 * Hour, To: 6 * Hour, Rate: 400}}}
 	for _, c := range []struct {
-		of   string
+		name string
 		week Week
 		free bool
 	}{
 		{"plan:other", Week{Rate: 100}, true}, {"host:esx1", Week{Rate: 100}, false}, {"fleet:all", rule, false},
 		{"host:esx1", Week{Rate: Unlimited}, false}, {"fleet:all", Week{Rate: Unlimited}, true}, {"fleet:all", Week{}, false},
 	} {
-		if err := s.Set(c.of, c.week); err != nil {
+		if err := s.Set(c.name, c.week); err != nil {
 			t.Fatal(err)
 		}
 		if f.Free() != c.free {
-			t.Errorf("with %s at %+v: free is %v", c.of, c.week, f.Free())
+			t.Errorf("with %s at %+v: Free is %v, want %v", c.name, c.week, f.Free(), c.free)
 		}
 	}
 }
@@ -39,7 +39,7 @@ func BenchmarkUnlimited(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if !f.Free() {
-				b.Fatal("it has a rate")
+				b.Fatal("the flow has a rate")
 			}
 		}
 	})

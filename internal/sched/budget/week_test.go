@@ -3,7 +3,7 @@ package budget
 import (
 	"testing"
 	"time"
-	_ "time/tzdata" // the machine may have none
+	_ "time/tzdata" // the machine may have no time zone database
 )
 
 func TestHoursOfTheWeek(t *testing.T) {
@@ -11,7 +11,7 @@ func TestHoursOfTheWeek(t *testing.T) {
 		{Days: Workdays, From: 8 * Hour, To: 18 * Hour, Rate: 2},
 		{Days: 1 << time.Friday, From: 22 * Hour, To: 6 * Hour, Rate: 3},
 		{Days: 1 << time.Sunday, From: 0, To: 24 * Hour, Rate: 4},
-		{Days: 1 << time.Saturday, From: 12 * Hour, To: 12 * Hour, Rate: 5}, // a day from noon to noon
+		{Days: 1 << time.Saturday, From: 12 * Hour, To: 12 * Hour, Rate: 5}, // 24 hours from noon
 	}}
 	for _, c := range []struct {
 		at   string
@@ -23,7 +23,7 @@ func TestHoursOfTheWeek(t *testing.T) {
 		{"2026-11-19T18:00:00Z", 1},
 		{"2026-11-20T21:59:59Z", 1}, // Friday
 		{"2026-11-20T22:00:00Z", 3},
-		{"2026-11-21T05:59:59Z", 3}, // its night goes on
+		{"2026-11-21T05:59:59Z", 3}, // still the rule of Friday
 		{"2026-11-21T06:00:00Z", 1},
 		{"2026-11-21T12:00:00Z", 5},
 		{"2026-11-22T11:59:59Z", 5}, // the last rule counts, on Sunday too
@@ -41,9 +41,9 @@ func TestHoursOfTheWeek(t *testing.T) {
 	}
 }
 
-// The clock on the wall counts, also on the nights that it is put forward and back, and
-// where the hour does not begin with UTC's.
-func TestHoursAreOfTheZonesClock(t *testing.T) {
+// The hours of a rule are those of the zone's clock. This also holds in nights with a change of daylight saving time,
+// and in zones whose offset from UTC is not a whole hour.
+func TestRuleHoursFollowTimeZone(t *testing.T) {
 	for _, name := range []string{"Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe", "America/St_Johns", "UTC"} {
 		zone, err := time.LoadLocation(name)
 		if err != nil {
@@ -57,11 +57,11 @@ func TestHoursAreOfTheZonesClock(t *testing.T) {
 				want = 2
 			}
 			if got := w.At(at); got != want {
-				t.Fatalf("%s: %d at %v", name, got, at.In(zone))
+				t.Fatalf("%s: rate %d at %v, want %d", name, got, at.In(zone), want)
 			}
-			turn := w.endOfMinute(at)
-			if !turn.After(at) || turn.Sub(at) > time.Hour {
-				t.Fatalf("%s: the hour of %v ends at %v", name, at.In(zone), turn)
+			next := w.endOfMinute(at)
+			if !next.After(at) || next.Sub(at) > time.Hour {
+				t.Fatalf("%s: the minute of %v ends at %v", name, at.In(zone), next)
 			}
 		}
 	}

@@ -21,10 +21,10 @@ import (
 	"github.com/decamp/decamp/internal/server/servertest"
 )
 
-// patient is how long a test waits for what should be there at once.
-const patient = time.Minute
+// testTimeout is the time after which a test gives up.
+const testTimeout = time.Minute
 
-func open(t *testing.T, f *servertest.Fleet, role server.Role) *client.Client {
+func newClient(t *testing.T, f *servertest.Fleet, role server.Role) *client.Client {
 	t.Helper()
 	c, err := client.New(client.Config{URL: f.URL, Token: f.Tokens[role], Fingerprint: f.Fingerprint})
 	if err != nil {
@@ -34,8 +34,8 @@ func open(t *testing.T, f *servertest.Fleet, role server.Role) *client.Client {
 	return c
 }
 
-// said is what a Control answers, as text: two that say the same are the same.
-func said(v any, err error) string {
+// formatResult formats the result of a method of Control, so that results can be compared.
+func formatResult(v any, err error) string {
 	text, merr := json.Marshal(v)
 	if merr != nil {
 		return merr.Error()
@@ -46,8 +46,8 @@ func said(v any, err error) string {
 	return string(text)
 }
 
-// Both ways to a fleet say the same of it.
-func TestServerReturnsWhatTheDatabaseContains(t *testing.T) {
+// A client of the server and a local client return the same results.
+func TestServerAndLocalClientsAgree(t *testing.T) {
 	f := servertest.Start(t, nil)
 	ctx := t.Context()
 	if err := f.Plan(ctx, "p", 2345); err != nil {
@@ -63,80 +63,82 @@ func TestServerReturnsWhatTheDatabaseContains(t *testing.T) {
 	if err := f.SetSchedulerState(ctx, server.SchedulerState{Resources: []server.Resource{}, Waiting: []server.Waiting{{Key: servertest.Key("p", 9), Reason: "host esx1: 20 of 20"}}}); err != nil {
 		t.Fatal(err)
 	}
-	far, near := server.Control(open(t, f, server.Admin)), server.Control(server.Local{Database: f.Database})
-	for name, ask := range map[string]func(server.Control) string{
-		"plans":   func(c server.Control) string { return said(c.Plans(ctx)) },
-		"plan":    func(c server.Control) string { return said(c.Plan(ctx, "p")) },
-		"no plan": func(c server.Control) string { return said(c.Plan(ctx, "q")) },
-		"all VMs": func(c server.Control) string { return said(c.VMs(ctx, fleetdb.Query{Plan: "p"})) },
+	far, near := server.Control(newClient(t, f, server.Admin)), server.Control(server.Local{Database: f.Database})
+	for name, call := range map[string]func(server.Control) string{
+		"plans":   func(c server.Control) string { return formatResult(c.Plans(ctx)) },
+		"plan":    func(c server.Control) string { return formatResult(c.Plan(ctx, "p")) },
+		"no plan": func(c server.Control) string { return formatResult(c.Plan(ctx, "q")) },
+		"all VMs": func(c server.Control) string { return formatResult(c.VMs(ctx, fleetdb.Query{Plan: "p"})) },
 		"some VMs": func(c server.Control) string {
-			return said(c.VMs(ctx, fleetdb.Query{Plan: "p", After: 3, Limit: 1500}))
+			return formatResult(c.VMs(ctx, fleetdb.Query{Plan: "p", After: 3, Limit: 1500}))
 		},
 		"VMs that run": func(c server.Control) string {
-			return said(c.VMs(ctx, fleetdb.Query{Plan: "p", States: []fleetdb.State{fleetdb.Running, fleetdb.Done}, Worker: servertest.Worker}))
+			return formatResult(c.VMs(ctx, fleetdb.Query{Plan: "p", States: []fleetdb.State{fleetdb.Running, fleetdb.Done}, Worker: servertest.Worker}))
 		},
-		"VM":          func(c server.Control) string { return said(c.VM(ctx, servertest.Key("p", 2))) },
-		"no VM":       func(c server.Control) string { return said(c.VM(ctx, servertest.Key("p", 9999))) },
-		"progress":    func(c server.Control) string { return said(c.Progress(ctx, "p")) },
-		"no progress": func(c server.Control) string { p, err := c.Progress(ctx, "q"); return said(len(p), err) },
-		"pause":       func(c server.Control) string { return said(nil, c.CommandPlan(ctx, "p", fleetdb.Pause)) },
-		"resume":      func(c server.Control) string { return said(nil, c.CommandPlan(ctx, "p", fleetdb.GoOn)) },
+		"VM":          func(c server.Control) string { return formatResult(c.VM(ctx, servertest.Key("p", 2))) },
+		"no VM":       func(c server.Control) string { return formatResult(c.VM(ctx, servertest.Key("p", 9999))) },
+		"progress":    func(c server.Control) string { return formatResult(c.Progress(ctx, "p")) },
+		"no progress": func(c server.Control) string { p, err := c.Progress(ctx, "q"); return formatResult(len(p), err) },
+		"pause":       func(c server.Control) string { return formatResult(nil, c.CommandPlan(ctx, "p", fleetdb.Pause)) },
+		"resume":      func(c server.Control) string { return formatResult(nil, c.CommandPlan(ctx, "p", fleetdb.GoOn)) },
 		"cutover": func(c server.Control) string {
-			return said(nil, c.CommandVM(ctx, servertest.Key("p", 1), fleetdb.CutOver))
+			return formatResult(nil, c.CommandVM(ctx, servertest.Key("p", 1), fleetdb.CutOver))
 		},
-		"no rehearsal of what is cut over": func(c server.Control) string {
-			return said(nil, c.Rehearse(ctx, servertest.Key("p", 1), fleetdb.Rehearsal{ID: "r-1"}))
+		"no rehearsal of a VM in the cutover": func(c server.Control) string {
+			return formatResult(nil, c.Rehearse(ctx, servertest.Key("p", 1), fleetdb.Rehearsal{ID: "r-1"}))
 		},
 		"rehearsal": func(c server.Control) string {
-			return said(nil, c.Rehearse(ctx, servertest.Key("p", 2), fleetdb.Rehearsal{ID: "r-2", Expect: "up", Deadline: time.Minute}))
+			return formatResult(nil, c.Rehearse(ctx, servertest.Key("p", 2), fleetdb.Rehearsal{ID: "r-2", Expect: "up", Deadline: time.Minute}))
 		},
-		"rehearsals": func(c server.Control) string { return said(c.Rehearsals(ctx, servertest.Key("p", 3))) },
+		"rehearsals": func(c server.Control) string { return formatResult(c.Rehearsals(ctx, servertest.Key("p", 3))) },
 		"rehearsals of no VM": func(c server.Control) string {
 			all, err := c.Rehearsals(ctx, servertest.Key("p", 9999))
-			return said(len(all), err)
+			return formatResult(len(all), err)
 		},
-		"nothing to take back": func(c server.Control) string { return said(nil, c.TakeBack(ctx, servertest.Key("p", 3), "r-9")) },
+		"nothing to take back": func(c server.Control) string {
+			return formatResult(nil, c.TakeBack(ctx, servertest.Key("p", 3), "r-9"))
+		},
 		"no retry": func(c server.Control) string {
-			return said(nil, c.CommandVM(ctx, servertest.Key("p", 1), fleetdb.Retry))
+			return formatResult(nil, c.CommandVM(ctx, servertest.Key("p", 1), fleetdb.Retry))
 		},
-		"set limit":    func(c server.Control) string { return said(nil, c.SetLimit(ctx, "host:esx1/rate", 100e6)) },
-		"wrong limit":  func(c server.Control) string { return said(nil, c.SetLimit(ctx, "foo/bar", 5)) },
-		"limits":       func(c server.Control) string { return said(c.Limits(ctx)) },
-		"drain":        func(c server.Control) string { return said(nil, c.Drain(ctx, servertest.Worker, false)) },
-		"drain nobody": func(c server.Control) string { return said(nil, c.Drain(ctx, "nobody", true)) },
+		"set limit":       func(c server.Control) string { return formatResult(nil, c.SetLimit(ctx, "host:esx1/rate", 100e6)) },
+		"wrong limit":     func(c server.Control) string { return formatResult(nil, c.SetLimit(ctx, "foo/bar", 5)) },
+		"limits":          func(c server.Control) string { return formatResult(c.Limits(ctx)) },
+		"drain":           func(c server.Control) string { return formatResult(nil, c.Drain(ctx, servertest.Worker, false)) },
+		"drain no worker": func(c server.Control) string { return formatResult(nil, c.Drain(ctx, "nobody", true)) },
 		"workers": func(c server.Control) string {
 			w, err := c.Workers(ctx)
-			return said(len(w) == 1 && w[0].Name == servertest.Worker && w[0].Alive, err)
+			return formatResult(len(w) == 1 && w[0].Name == servertest.Worker && w[0].Alive, err)
 		},
 		"notifications": func(c server.Control) string {
 			counts, err := c.Notifications(ctx)
-			return said(fmt.Sprint(len(counts), counts), err)
+			return formatResult(fmt.Sprint(len(counts), counts), err)
 		},
-		"board": func(c server.Control) string {
+		"scheduler state": func(c server.Control) string {
 			b, at, err := c.SchedulerState(ctx)
-			return said(fmt.Sprint(string(b), at.UTC()), err)
+			return formatResult(fmt.Sprint(string(b), at.UTC()), err)
 		},
-		"drop": func(c server.Control) string { return said(nil, c.DropPlan(ctx, "p")) },
+		"drop": func(c server.Control) string { return formatResult(nil, c.DropPlan(ctx, "p")) },
 		"same plan": func(c server.Control) string {
 			p, err := c.Submit(ctx, server.Submission{Text: servertest.PlanText("p")})
-			return said(p.Name, err)
+			return formatResult(p.Name, err)
 		},
 		"another plan": func(c server.Control) string {
 			p, err := c.Submit(ctx, server.Submission{Text: servertest.PlanText("p") + "# \n"})
-			return said(p.Name, err)
+			return formatResult(p.Name, err)
 		},
-		"no plan at all": func(c server.Control) string {
+		"invalid plan": func(c server.Control) string {
 			p, err := c.Submit(ctx, server.Submission{Text: "version: 1\nnmae: x\n"})
-			return said(p.Name, err)
+			return formatResult(p.Name, err)
 		},
 	} {
-		if near, far := ask(near), ask(far); near != far {
-			t.Errorf("%s: the database says %.300s, the server %.300s", name, near, far)
+		if near, far := call(near), call(far); near != far {
+			t.Errorf("%s: the database returns %.300s, the server %.300s", name, near, far)
 		}
 	}
 }
 
-// A server has metrics for support. Hooks of plans are left out, because their arguments may be secrets.
+// The documents for support contain metrics, but no hooks of plans: their arguments may be secrets.
 func TestDocumentsForSupport(t *testing.T) {
 	f := servertest.Start(t, nil)
 	text := servertest.PlanText("p") + "hooks: {pre: {command: [/bin/true, hook-secret]}}\n"
@@ -144,7 +146,7 @@ func TestDocumentsForSupport(t *testing.T) {
 		t.Fatal(err)
 	}
 	documents := map[string]any{}
-	if err := server.Documents(t.Context(), open(t, f, server.Admin), documents); err != nil {
+	if err := server.Documents(t.Context(), newClient(t, f, server.Admin), documents); err != nil {
 		t.Fatal(err)
 	}
 	all, err := json.Marshal(documents)
@@ -158,18 +160,18 @@ func TestDocumentsForSupport(t *testing.T) {
 	}
 }
 
-func TestMistakesOfAPlanComeWithTheirLines(t *testing.T) {
+func TestSubmitReturnsPlanErrors(t *testing.T) {
 	f := servertest.Start(t, nil)
-	_, err := open(t, f, server.Operate).Submit(t.Context(), server.Submission{Text: "version: 1\nnmae: x\nsource: 3\n"})
+	_, err := newClient(t, f, server.Operate).Submit(t.Context(), server.Submission{Text: "version: 1\nnmae: x\nsource: 3\n"})
 	var m *server.PlanError
 	if !errors.As(err, &m) || !fault.Is(err, fault.Invalid) || !slices.ContainsFunc(m.Findings, func(f planfile.Finding) bool { return f.Line == 2 && f.Remedy != "" && f.Blocks }) {
-		t.Errorf("got %#v, %v", m, err)
+		t.Errorf("got %#v, %v; want a finding in line 2", m, err)
 	}
 }
 
-func TestTheAuditTrailIsReadInPages(t *testing.T) {
+func TestAuditTrailIsReadInPages(t *testing.T) {
 	f := servertest.Start(t, nil)
-	c := open(t, f, server.Admin)
+	c := newClient(t, f, server.Admin)
 	for i := range 7 {
 		if err := c.SetLimit(t.Context(), "host:esx1/rate", int64(i)); err != nil {
 			t.Fatal(err)
@@ -177,18 +179,18 @@ func TestTheAuditTrailIsReadInPages(t *testing.T) {
 	}
 	one, err := c.Audit(t.Context(), 0, 4)
 	if err != nil || len(one) != 4 {
-		t.Fatalf("%+v, %v", one, err)
+		t.Fatalf("got first page %+v, %v", one, err)
 	}
 	two, err := c.Audit(t.Context(), one[3].ID, 4)
 	if err != nil || len(two) != 3 || two[0].ID >= one[3].ID || two[0].Action != "set limit" || two[0].User != "test-admin" {
-		t.Errorf("%+v, %v", two, err)
+		t.Errorf("got second page %+v, %v", two, err)
 	}
 }
 
-// The stream is opened again by itself when the server comes back, and nothing is missed.
-func TestFollowOutlivesTheServer(t *testing.T) {
+// Follow reopens the stream after a restart of the server, and misses no change.
+func TestFollowSurvivesServerRestart(t *testing.T) {
 	f := servertest.Start(t, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	if err := f.Plan(ctx, "p", 5); err != nil {
 		t.Fatal(err)
@@ -198,7 +200,7 @@ func TestFollowOutlivesTheServer(t *testing.T) {
 	listed := make(chan struct{})
 	all := sync.OnceFunc(func() { close(listed) })
 	done := make(chan error, 1)
-	c := open(t, f, server.View)
+	c := newClient(t, f, server.View)
 	go func() {
 		done <- c.Follow(ctx, 0, func(c fleetdb.Changes) error {
 			for _, vm := range c.VMs {
@@ -227,11 +229,11 @@ func TestFollowOutlivesTheServer(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	if seen[servertest.Key("p", 1)] != fleetdb.Running || seen[servertest.Key("p", 5)] != fleetdb.Queued {
-		t.Errorf("seen %v", seen)
+		t.Errorf("got states %v", seen)
 	}
 }
 
-func TestStrangeServersAreToldNothing(t *testing.T) {
+func TestUnverifiedServersReceiveNoToken(t *testing.T) {
 	f := servertest.Start(t, nil)
 	for name, conf := range map[string]client.Config{
 		"no fingerprint, no CA": {URL: f.URL, Token: "secret"},
@@ -243,18 +245,18 @@ func TestStrangeServersAreToldNothing(t *testing.T) {
 		}
 		_, err = c.Plans(t.Context())
 		if !fault.Is(err, fault.Denied) || conf.Fingerprint == "" && !strings.Contains(fault.HintOf(err), f.Fingerprint) {
-			t.Errorf("%s: %v (%s)", name, err, fault.HintOf(err))
+			t.Errorf("%s: got %v (%s)", name, err, fault.HintOf(err))
 		}
 		c.Close()
 	}
 	for _, url := range []string{"", "host:8470", "ftp://host", "http://192.0.2.1:8470", "https://"} {
 		if _, err := client.New(client.Config{URL: url, Token: "secret"}); !fault.Is(err, fault.Invalid) {
-			t.Errorf("%q: %v", url, err)
+			t.Errorf("URL %q: got %v, want Invalid", url, err)
 		}
 	}
 }
 
-func TestWhatIsNoServerOfOursIsSaid(t *testing.T) {
+func TestResponsesOfOtherServersAreRefused(t *testing.T) {
 	var target string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -271,26 +273,26 @@ func TestWhatIsNoServerOfOursIsSaid(t *testing.T) {
 	}
 	defer c.Close()
 	if _, err := c.Plans(t.Context()); !fault.Is(err, fault.Transient) {
-		t.Errorf("a proxy's error: %v", err)
+		t.Errorf("the error of a proxy: %v", err)
 	}
-	told := false
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { told = true }))
+	requested := false
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requested = true }))
 	defer other.Close()
 	target = other.URL
-	if _, err := c.Plans(t.Context()); err == nil || told {
-		t.Errorf("sent elsewhere: %v, told %v", err, told)
+	if _, err := c.Plans(t.Context()); err == nil || requested {
+		t.Errorf("a redirect to another server: %v, request sent %v", err, requested)
 	}
 	s.Close()
 	if err := c.Follow(t.Context(), 0, nil); !fault.Is(err, fault.Unreachable) {
-		t.Errorf("nobody there: %v", err)
+		t.Errorf("a closed server: %v", err)
 	}
 }
 
-func TestClosedContextsAreCanceled(t *testing.T) {
+func TestCanceledContext(t *testing.T) {
 	f := servertest.Start(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := open(t, f, server.View).Plans(ctx); !fault.Is(err, fault.Canceled) {
+	if _, err := newClient(t, f, server.View).Plans(ctx); !fault.Is(err, fault.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

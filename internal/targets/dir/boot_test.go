@@ -15,10 +15,10 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// A published VM is right when its guest comes up and finds the hardware it had.
+// A published VM boots, and its guest detects the expected hardware.
 func TestPublishedVMsBoot(t *testing.T) {
-	requires(t, "qemu-system-x86_64")
-	oneCPU := with(efiVM(), func(vm *inventory.VM) { vm.CPUs, vm.CoresPerSocket = 1, 1 }) // each further one is emulated, too
+	requireTools(t, "qemu-system-x86_64")
+	oneCPU := changedVM(efiVM(), func(vm *inventory.VM) { vm.CPUs, vm.CoresPerSocket = 1, 1 }) // each additional CPU is emulated as well
 	tests := []struct {
 		name     string
 		vm       *inventory.VM
@@ -28,10 +28,10 @@ func TestPublishedVMsBoot(t *testing.T) {
 		firmware string
 		slow     bool
 	}{
-		{"bios", biosVM(), tinyguest.NoVirtio, targets.Raw, "vmw_pvscsi", "bios", true}, // make demo boots it, too
-		{"ide", onBus(inventory.IDE), tinyguest.NoVirtio, targets.QCOW2, "ata_piix", "bios", true},
+		{"bios", biosVM(), tinyguest.NoVirtio, targets.Raw, "vmw_pvscsi", "bios", true}, // make demo boots it as well
+		{"ide", vmOnBus(inventory.IDE), tinyguest.NoVirtio, targets.QCOW2, "ata_piix", "bios", true},
 		{"efi", efiVM(), tinyguest.UEFI, targets.QCOW2, "virtio_scsi", "efi", true},
-		{"efi by its boot entry", oneCPU, tinyguest.Entry, targets.Raw, "virtio_scsi", "efi", false}, // it has no fallback loader
+		{"efi by its boot entry", oneCPU, tinyguest.Entry, targets.Raw, "virtio_scsi", "efi", false}, // without a fallback loader
 	}
 	for _, tt := range tests {
 		if tt.slow && !lane.Slow {
@@ -65,15 +65,15 @@ func publishGuest(t *testing.T, d *Target, vm *inventory.VM, image string) strin
 		t.Fatal(err)
 	}
 	images[0].Root = "aa55"
-	write(t, d, images[0], data)
-	if err := d.Publish(t.Context(), targets.Definition{VM: vm, Images: images, Decamp: "v0.0.0-test", EFI: stateOf(t, d, images)}); err != nil {
+	writeImage(t, d, images[0], data)
+	if err := d.Publish(t.Context(), targets.Definition{VM: vm, Images: images, Decamp: "v0.0.0-test", EFI: detectEFIState(t, d, images)}); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Dir(images[0].Final)
 }
 
-// stateOf is what the images offer as boot entries.
-func stateOf(t *testing.T, d *Target, images []targets.Image) *efi.State {
+// detectEFIState returns the boot entries that the images provide.
+func detectEFIState(t *testing.T, d *Target, images []targets.Image) *efi.State {
 	t.Helper()
 	reports, err := guest.DetectEach(t.Context(), len(images), func(i int) (disk.Source, error) { return d.Read(t.Context(), images[i]) })
 	if err != nil {

@@ -23,47 +23,47 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of testdata")
 
-const schema = "/usr/share/libvirt/schemas/domain.rng"
+const schemaPath = "/usr/share/libvirt/schemas/domain.rng"
 
-// requires skips the test where a tool or a file is missing.
-func requires(t *testing.T, what ...string) {
+// requireTools skips the test if a program or a file is missing.
+func requireTools(t *testing.T, names ...string) {
 	t.Helper()
-	for _, w := range what {
-		if _, err := exec.LookPath(w); err == nil {
+	for _, name := range names {
+		if _, err := exec.LookPath(name); err == nil {
 			continue
 		}
-		if _, err := os.Stat(w); err != nil {
-			t.Skipf("no %s: run scripts/setup.sh test", w)
+		if _, err := os.Stat(name); err != nil {
+			t.Skipf("no %s: run scripts/setup.sh test", name)
 		}
 	}
 }
 
-func domains() map[string]*inventory.VM {
+// domainVMs returns the VMs of the golden files by name.
+func domainVMs() map[string]*inventory.VM {
 	return map[string]*inventory.VM{
 		"bios":       biosVM(),
 		"efi":        efiVM(),
 		"big":        bigVM(),
-		"efi-big":    with(bigVM(), func(vm *inventory.VM) { vm.Firmware = inventory.EFI }),
-		"lsilogic":   onBus(inventory.LSILogic),
-		"lsisas":     onBus(inventory.LSISAS),
-		"nvme":       onBus(inventory.NVMe),
-		"ahci":       onBus(inventory.AHCI),
-		"ide":        onBus(inventory.IDE),
-		"secureboot": with(efiVM(), func(vm *inventory.VM) { vm.SecureBoot, vm.VTPM = true, true }),
-		"diskless": with(biosVM(), func(vm *inventory.VM) {
+		"efi-big":    changedVM(bigVM(), func(vm *inventory.VM) { vm.Firmware = inventory.EFI }),
+		"lsilogic":   vmOnBus(inventory.LSILogic),
+		"lsisas":     vmOnBus(inventory.LSISAS),
+		"nvme":       vmOnBus(inventory.NVMe),
+		"ahci":       vmOnBus(inventory.AHCI),
+		"ide":        vmOnBus(inventory.IDE),
+		"secureboot": changedVM(efiVM(), func(vm *inventory.VM) { vm.SecureBoot, vm.VTPM = true, true }),
+		"diskless": changedVM(biosVM(), func(vm *inventory.VM) {
 			vm.Disks, vm.Controllers, vm.BootOrder = nil, nil, []string{"net:4000"}
 		}),
 	}
 }
 
-// A guest that was converted has everything on virtio, and nothing to be warned of for it: also
-// where there was no counterpart.
+// A converted guest has only virtio devices, and no warnings about devices without a counterpart.
 func TestVirtioDomainGolden(t *testing.T) {
 	for name, vm := range map[string]*inventory.VM{
-		"virtio": biosVM(), "virtio-efi": efiVM(), "virtio-big": bigVM(), "virtio-ide": onBus(inventory.IDE), "virtio-nvme": onBus(inventory.NVMe),
+		"virtio": biosVM(), "virtio-efi": efiVM(), "virtio-big": bigVM(), "virtio-ide": vmOnBus(inventory.IDE), "virtio-nvme": vmOnBus(inventory.NVMe),
 	} {
 		t.Run(name, func(t *testing.T) {
-			def := definition(vm)
+			def := newDefinition(vm)
 			def.Hardware = targets.Virtio
 			xml, warnings, err := Domain(def, DomainOptions{})
 			if err != nil {
@@ -75,19 +75,19 @@ func TestVirtioDomainGolden(t *testing.T) {
 				}
 			}
 			if strings.Contains(xml, "vmpvscsi") || strings.Contains(xml, "vmxnet") || strings.Contains(xml, "e1000") || !strings.Contains(xml, `model="virtio-scsi"`) {
-				t.Errorf("not all of it is virtio:\n%s", xml)
+				t.Errorf("some devices are not virtio:\n%s", xml)
 			}
-			golden(t, filepath.Join("testdata", name+".golden"), xml)
-			requires(t, "xmllint", schema)
-			if out, err := validate(xml); err != nil {
+			compareGolden(t, filepath.Join("testdata", name+".golden"), xml)
+			requireTools(t, "xmllint", schemaPath)
+			if out, err := validateSchema(xml); err != nil {
 				t.Errorf("libvirt's schema: %s", out)
 			}
 		})
 	}
 }
 
-// The agent has its channel where it is in the guest, or will be, and the guest is on virtio.
-func TestGuestAgentHasItsChannel(t *testing.T) {
+// The domain has a channel for the guest agent if the agent is installed or will be, and the guest uses virtio.
+func TestGuestAgentChannel(t *testing.T) {
 	present := []guest.Report{{Linux: &linux.Guest{GuestAgent: true}}}
 	for name, c := range map[string]struct {
 		guest     []guest.Report
@@ -95,41 +95,41 @@ func TestGuestAgentHasItsChannel(t *testing.T) {
 		hardware  targets.Hardware
 		want      bool
 	}{
-		"installed":   {present, nil, targets.Virtio, true},
-		"of Windows":  {[]guest.Report{{Windows: &guest.Windows{GuestAgent: true}}}, nil, targets.VirtioBlk, true},
-		"to come":     {nil, &convert.Result{GuestAgent: true}, targets.Virtio, true},
-		"no driver":   {present, nil, targets.Compat, false},
-		"not in mind": {nil, &convert.Result{}, targets.Virtio, false},
+		"installed":       {present, nil, targets.Virtio, true},
+		"Windows":         {[]guest.Report{{Windows: &guest.Windows{GuestAgent: true}}}, nil, targets.VirtioBlk, true},
+		"to be installed": {nil, &convert.Result{GuestAgent: true}, targets.Virtio, true},
+		"no driver":       {present, nil, targets.Compat, false},
+		"not installed":   {nil, &convert.Result{}, targets.Virtio, false},
 	} {
-		def := definition(biosVM())
+		def := newDefinition(biosVM())
 		def.Guest, def.Converted, def.Hardware = c.guest, c.converted, c.hardware
 		xml, _, err := Domain(def, DomainOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(xml, `<target type="virtio" name="org.qemu.guest_agent.0">`); got != c.want {
-			t.Errorf("%s: a channel is %v, want %v:\n%s", name, got, c.want, xml)
+			t.Errorf("%s: channel: got %v, want %v:\n%s", name, got, c.want, xml)
 		}
-		if out, err := validate(xml); err != nil {
+		if out, err := validateSchema(xml); err != nil {
 			t.Errorf("%s: libvirt's schema: %s", name, out)
 		}
 	}
 }
 
-// A guest that calls its disks vda has them on virtio-blk, each a device of its own.
+// The disks of a guest that names them vda use virtio-blk, one device for each disk.
 func TestVirtioBlkDomainGolden(t *testing.T) {
-	def := definition(efiVM())
+	def := newDefinition(efiVM())
 	def.Hardware = targets.VirtioBlk
 	xml, _, err := Domain(def, DomainOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(xml, `type="scsi"`) || !strings.Contains(xml, `<target dev="vda" bus="virtio">`) || !strings.Contains(xml, `<model type="virtio">`) {
-		t.Errorf("not all of it is virtio:\n%s", xml)
+		t.Errorf("some devices are not virtio:\n%s", xml)
 	}
-	golden(t, filepath.Join("testdata", "virtio-blk.golden"), xml)
-	requires(t, "xmllint", schema)
-	if out, err := validate(xml); err != nil {
+	compareGolden(t, filepath.Join("testdata", "virtio-blk.golden"), xml)
+	requireTools(t, "xmllint", schemaPath)
+	if out, err := validateSchema(xml); err != nil {
 		t.Errorf("libvirt's schema: %s", out)
 	}
 	many := efiVM()
@@ -138,38 +138,38 @@ func TestVirtioBlkDomainGolden(t *testing.T) {
 		d.Key, d.Unit = 3000+i, 20+int(i)
 		many.Disks = append(many.Disks, d)
 	}
-	def = definition(many)
+	def = newDefinition(many)
 	def.Hardware = targets.VirtioBlk
 	if _, _, err := Domain(def, DomainOptions{}); !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
-		t.Errorf("more disks than a machine has places: %v", err)
+		t.Errorf("more disks than slots: %v", err)
 	}
 }
 
-// With boot entries that go with it a VM has the firmware that they were written for.
+// The domain of a VM with a variables file names the firmware for which the file was written.
 func TestDomainWithVariablesGolden(t *testing.T) {
-	for name, vm := range map[string]*inventory.VM{"efi": domains()["efi"], "secureboot": domains()["secureboot"]} {
+	for name, vm := range map[string]*inventory.VM{"efi": domainVMs()["efi"], "secureboot": domainVMs()["secureboot"]} {
 		opts := DomainOptions{nvram: nvram{code: "/usr/share/OVMF/OVMF_CODE_4M.fd", file: "/vm/" + name + "/" + name + nvramSuffix}}
-		xml, warnings, err := Domain(definition(vm), opts)
+		xml, warnings, err := Domain(newDefinition(vm), opts)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, w := range warnings {
 			xml += fmt.Sprintf("warning %s: %s: %s\n", w.Code, w.Text, w.Remedy)
 		}
-		golden(t, filepath.Join("testdata", name+"-variables.golden"), xml)
+		compareGolden(t, filepath.Join("testdata", name+"-variables.golden"), xml)
 		xml, _, _ = strings.Cut(xml, "warning ")
-		requires(t, "xmllint", schema)
-		if out, err := validate(xml); err != nil {
+		requireTools(t, "xmllint", schemaPath)
+		if out, err := validateSchema(xml); err != nil {
 			t.Errorf("%s: libvirt's schema: %s", name, out)
 		}
 	}
 }
 
-// TestDomainGolden compares each domain, and its warnings, with the reviewed text.
+// The domain and the warnings of each VM are equal to its golden file.
 func TestDomainGolden(t *testing.T) {
-	for name, vm := range domains() {
+	for name, vm := range domainVMs() {
 		t.Run(name, func(t *testing.T) {
-			xml, warnings, err := Domain(definition(vm), DomainOptions{})
+			xml, warnings, err := Domain(newDefinition(vm), DomainOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -178,12 +178,12 @@ func TestDomainGolden(t *testing.T) {
 			for _, w := range warnings {
 				fmt.Fprintf(&text, "warning %s: %s: %s\n", w.Code, w.Text, w.Remedy)
 			}
-			golden(t, filepath.Join("testdata", name+".golden"), text.String())
+			compareGolden(t, filepath.Join("testdata", name+".golden"), text.String())
 		})
 	}
 }
 
-func golden(t *testing.T, path, got string) {
+func compareGolden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
@@ -200,24 +200,24 @@ func golden(t *testing.T, path, got string) {
 }
 
 func TestDomainsSatisfyLibvirtsSchema(t *testing.T) {
-	requires(t, "xmllint", schema)
-	for name, vm := range domains() {
+	requireTools(t, "xmllint", schemaPath)
+	for name, vm := range domainVMs() {
 		for _, kind := range []string{"kvm", "qemu"} {
-			xml, _, err := Domain(definition(vm), DomainOptions{Type: kind, Network: "prod", Maps: namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: "bridge:br0"}}}})
+			xml, _, err := Domain(newDefinition(vm), DomainOptions{Type: kind, Network: "prod", Maps: namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: "bridge:br0"}}}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if out, err := validate(xml); err != nil {
+			if out, err := validateSchema(xml); err != nil {
 				t.Errorf("%s as %s: %s", name, kind, out)
 			}
 		}
 	}
 }
 
-func TestCardsJoinWhatTheMapSays(t *testing.T) {
+func TestNetworksOfMaps(t *testing.T) {
 	vm := biosVM()
 	vm.NICs = []inventory.NIC{{Model: "e1000", MAC: "00:50:56:00:00:01", Network: "VM Network"}, {Model: "e1000", MAC: "00:50:56:00:00:02", Network: "dmz"}, {Model: "e1000", MAC: "00:50:56:00:00:03", Network: "lab"}}
-	xml, _, err := Domain(definition(vm), DomainOptions{Maps: namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: "bridge:br0"}, "dmz": {To: "outside"}}}})
+	xml, _, err := Domain(newDefinition(vm), DomainOptions{Maps: namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: "bridge:br0"}, "dmz": {To: "outside"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,27 +228,28 @@ func TestCardsJoinWhatTheMapSays(t *testing.T) {
 	}
 }
 
-// A schema that takes everything would prove nothing.
-func TestSchemaRefusesNonsense(t *testing.T) {
-	requires(t, "xmllint", schema)
-	xml, _, err := Domain(definition(biosVM()), DomainOptions{})
+// The schema test would prove nothing if the schema accepted every domain.
+func TestSchemaRejectsInvalidDomain(t *testing.T) {
+	requireTools(t, "xmllint", schemaPath)
+	xml, _, err := Domain(newDefinition(biosVM()), DomainOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := validate(strings.Replace(xml, "vmpvscsi", "no such model", 1)); err == nil {
-		t.Error("libvirt's schema took a controller model that does not exist")
+	if _, err := validateSchema(strings.Replace(xml, "vmpvscsi", "no such model", 1)); err == nil {
+		t.Error("libvirt's schema accepts an unknown controller model")
 	}
 }
 
-func validate(xml string) (string, error) {
-	cmd := exec.Command("xmllint", "--noout", "--relaxng", schema, "-")
+// validateSchema validates a domain by libvirt's schema and returns the output of xmllint.
+func validateSchema(xml string) (string, error) {
+	cmd := exec.Command("xmllint", "--noout", "--relaxng", schemaPath, "-")
 	cmd.Stdin = strings.NewReader(xml)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
-func TestEFIFallsBackToWhatTheGuestProbablyHas(t *testing.T) {
-	unknown := with(efiVM(), func(vm *inventory.VM) { vm.GuestID = "otherGuest64" })
+func TestEFIDiskBusByGuest(t *testing.T) {
+	unknown := changedVM(efiVM(), func(vm *inventory.VM) { vm.GuestID = "otherGuest64" })
 	tests := []struct {
 		name    string
 		vm      *inventory.VM
@@ -259,10 +260,10 @@ func TestEFIFallsBackToWhatTheGuestProbablyHas(t *testing.T) {
 		{"unknown", unknown, nil, `type="sata"`},
 		{"Linux by os-release", unknown, []guest.Report{{OS: guest.OS{ID: "alpine"}}}, "virtio-scsi"},
 		{"Windows by its registry", efiVM(), []guest.Report{{}, {OS: guest.OS{ID: guest.WindowsID}}}, `type="sata"`},
-		{"Windows", with(efiVM(), func(vm *inventory.VM) { vm.GuestID = "windows11_64Guest" }), nil, `type="sata"`},
+		{"Windows", changedVM(efiVM(), func(vm *inventory.VM) { vm.GuestID = "windows11_64Guest" }), nil, `type="sata"`},
 	}
 	for _, tt := range tests {
-		xml, warnings, err := Domain(definition(tt.vm, tt.reports...), DomainOptions{})
+		xml, warnings, err := Domain(newDefinition(tt.vm, tt.reports...), DomainOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,22 +289,21 @@ func TestUnknownControllersAreRefusedBeforeTheCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, bus := range []inventory.Bus{inventory.BusLogic, ""} {
-		_, err := root.Plan(t.Context(), onBus(bus))
+		_, err := root.Plan(t.Context(), vmOnBus(bus))
 		if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
-			t.Errorf("bus %q: %v, want unsupported with a remedy", bus, err)
+			t.Errorf("bus %q: got %v, want unsupported with a hint", bus, err)
 		}
-		if _, _, err := Domain(definition(onBus(bus)), DomainOptions{}); !fault.Is(err, fault.Unsupported) {
-			t.Errorf("bus %q: domain: %v", bus, err)
+		if _, _, err := Domain(newDefinition(vmOnBus(bus)), DomainOptions{}); !fault.Is(err, fault.Unsupported) {
+			t.Errorf("bus %q: Domain: got %v, want unsupported", bus, err)
 		}
 	}
 }
 
-// A disk without a format on record would leave it to QEMU, or to libvirt, to look at bytes that
-// are the guest's.
+// Without a format in the domain, QEMU or libvirt would detect it from the first bytes, which the guest controls.
 func TestEveryDiskNamesItsFormat(t *testing.T) {
 	for _, format := range []targets.Format{targets.Raw, targets.QCOW2} {
 		for _, vm := range []*inventory.VM{biosVM(), efiVM()} {
-			def := definition(vm)
+			def := newDefinition(vm)
 			for i := range def.Images {
 				def.Images[i].Format = format
 			}
@@ -321,11 +321,11 @@ func TestEveryDiskNamesItsFormat(t *testing.T) {
 					continue
 				}
 				if n++; disk.Driver == nil || disk.Driver.Type != string(format) {
-					t.Errorf("%s: disk %s has the driver %+v", vm.Name, disk.Target.Dev, disk.Driver)
+					t.Errorf("%s: disk %s has driver %+v, want format %s", vm.Name, disk.Target.Dev, disk.Driver, format)
 				}
 			}
 			if n != len(def.Images) {
-				t.Errorf("%s: %d disks of %d", vm.Name, n, len(def.Images))
+				t.Errorf("%s: got %d disks, want %d", vm.Name, n, len(def.Images))
 			}
 		}
 	}

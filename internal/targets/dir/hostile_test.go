@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory/inventorytest"
 )
 
-// parsedDomain is what a reader of domain.xml finds that came from the inventory.
+// parsedDomain has the values of domain.xml that come from the inventory.
 type parsedDomain struct {
 	XMLName     xml.Name `xml:"domain"`
 	Name        string   `xml:"name"`
@@ -53,8 +53,7 @@ type parsedDomain struct {
 	} `xml:"devices>interface"`
 }
 
-// TestHostileInventoryInDomainXML defines hostile VMs, and compares what a parser of XML makes of the
-// definitions with the inventory.
+// The parsed domains of hostile VMs have the values of the inventory.
 func TestHostileInventoryInDomainXML(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -65,7 +64,7 @@ func TestHostileInventoryInDomainXML(t *testing.T) {
 	for range inventorytest.Runs {
 		vm := inventorytest.VM(r)
 		vm.RemoveInvalid()
-		text, _, err := Domain(definition(vm), DomainOptions{})
+		text, _, err := Domain(newDefinition(vm), DomainOptions{})
 		if err != nil {
 			t.Fatalf("%+v: %v", vm, err)
 		}
@@ -75,45 +74,45 @@ func TestHostileInventoryInDomainXML(t *testing.T) {
 			t.Fatalf("%v in:\n%s", err, text)
 		}
 		if rest := text[dec.InputOffset():]; strings.TrimSpace(rest) != "" {
-			t.Fatalf("there is more behind the domain: %q", rest)
+			t.Fatalf("unexpected data after the domain: %q", rest)
 		}
-		same(t, "description", d.Description, vm.Annotation)
-		same(t, "uuid", d.UUID, vm.UUID)
-		same(t, "name", d.Name, DomainName(vm.Name))
+		checkEqual(t, "description", d.Description, vm.Annotation)
+		checkEqual(t, "uuid", d.UUID, vm.UUID)
+		checkEqual(t, "name", d.Name, DomainName(vm.Name))
 		if strings.ContainsAny(d.Name, "/\n") || strings.TrimSpace(d.Name) == "" {
-			t.Fatalf("libvirt does not take the name %q", d.Name)
+			t.Fatalf("libvirt does not accept the name %q", d.Name)
 		}
-		same(t, "source", []string{d.Source.Ref, d.Source.InstanceUUID, d.Source.Host, d.Source.VMX, d.Source.Name},
+		checkEqual(t, "source", []string{d.Source.Ref, d.Source.InstanceUUID, d.Source.Host, d.Source.VMX, d.Source.Name},
 			[]string{string(vm.Ref), vm.InstanceUUID, vm.HostName, vm.VMX.String(), vm.Name})
 		if vm.UUID != "" {
-			same(t, "serial number", d.Serial, []string{vm.Serial()})
+			checkEqual(t, "serial number", d.Serial, []string{vm.Serial()})
 		}
 		var tags []inventory.Tag
 		for _, x := range d.Source.Tags {
 			tags = append(tags, inventory.Tag{Category: x.Category, Name: x.Name})
 		}
 		if len(tags)+len(vm.Tags) > 0 {
-			same(t, "tags", tags, vm.Tags)
+			checkEqual(t, "tags", tags, vm.Tags)
 		}
 		attributes := map[string]string{}
 		for _, x := range d.Source.Attributes {
 			attributes[x.Name] = x.Value
 		}
-		same(t, "attributes", attributes, vm.Attributes)
+		checkEqual(t, "attributes", attributes, vm.Attributes)
 		for i, n := range vm.NICs {
-			same(t, "card", d.Cards[i].MAC.Address, n.MAC)
-			same(t, "network", []string{d.Source.Networks[i].MAC, d.Source.Networks[i].Name}, []string{n.MAC, n.Network})
+			checkEqual(t, "card", d.Cards[i].MAC.Address, n.MAC)
+			checkEqual(t, "network", []string{d.Source.Networks[i].MAC, d.Source.Networks[i].Name}, []string{n.MAC, n.Network})
 		}
 		if strings.Contains(text, `<mac address=""`) {
-			t.Fatalf("libvirt does not take an empty MAC:\n%s", text)
+			t.Fatalf("libvirt does not accept an empty MAC:\n%s", text)
 		}
 		if len(d.Cards) != len(vm.NICs) || len(d.Disks) != len(vm.Disks) {
 			t.Fatalf("%d cards and %d disks, want %d and %d", len(d.Cards), len(d.Disks), len(vm.NICs), len(vm.Disks))
 		}
 		for i, x := range vm.Disks {
-			same(t, "file", d.Disks[i].Source.File, definition(vm).Images[i].Final)
-			if got := d.Disks[i].Serial; got != "" { // disks on SATA have none
-				same(t, "serial", got, strings.ReplaceAll(x.UUID, "-", ""))
+			checkEqual(t, "file", d.Disks[i].Source.File, newDefinition(vm).Images[i].Final)
+			if got := d.Disks[i].Serial; got != "" { // disks on SATA have no serial number
+				checkEqual(t, "serial", got, strings.ReplaceAll(x.UUID, "-", ""))
 			}
 		}
 		all.WriteString(text)
@@ -126,7 +125,7 @@ func TestHostileInventoryInDomainXML(t *testing.T) {
 	}
 }
 
-// TestHostileInventoryInRecords writes vm.json of hostile VMs and reads it.
+// The vm.json of a hostile VM decodes to the same VM.
 func TestHostileInventoryInRecords(t *testing.T) {
 	r := inventorytest.New(5)
 	for range inventorytest.Runs {
@@ -138,7 +137,7 @@ func TestHostileInventoryInRecords(t *testing.T) {
 		if len(vm.Attributes) == 0 {
 			vm.Attributes = nil
 		}
-		def := definition(vm)
+		def := newDefinition(vm)
 		for i := range def.Images {
 			def.Images[i].Manifest = def.Images[i].Final + ".manifest"
 		}
@@ -150,16 +149,16 @@ func TestHostileInventoryInRecords(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v in %s", err, text)
 		}
-		same(t, "VM", back.Source, vm)
+		checkEqual(t, "VM", back.Source, vm)
 		if slices.ContainsFunc(back.Images, func(img RecordedImage) bool { return strings.HasPrefix(img.File, "-") }) {
 			t.Fatalf("files %+v begin with a dash", back.Images)
 		}
 	}
 }
 
-func same(t *testing.T, what string, got, want any) {
+func checkEqual(t *testing.T, name string, got, want any) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
-		t.Fatalf("%s: %q, want %q", what, got, want)
+		t.Fatalf("%s: got %q, want %q", name, got, want)
 	}
 }

@@ -18,15 +18,14 @@ import (
 	tinyguest "github.com/decamp/decamp/test/guest"
 )
 
-// A real libvirt, started by hand, takes what Domain writes and boots it. It needs root
-// and: scripts/setup.sh slow.
-func TestLibvirtTakesEveryDomain(t *testing.T) {
+// A real libvirtd accepts and boots the domains of Domain. The test requires root and scripts/setup.sh slow.
+func TestLibvirtDefinesEveryDomain(t *testing.T) {
 	folder := t.TempDir()
-	for name, vm := range domains() {
+	for name, vm := range domainVMs() {
 		if vm.VTPM {
-			continue // libvirt asks for swtpm already when it defines one
+			continue // libvirt requires swtpm to define a TPM
 		}
-		xml, _, err := Domain(definition(vm), DomainOptions{Type: "qemu"})
+		xml, _, err := Domain(newDefinition(vm), DomainOptions{Type: "qemu"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,17 +34,17 @@ func TestLibvirtTakesEveryDomain(t *testing.T) {
 		}
 	}
 	defined := 0
-	for line := range libvirt(t, folder) {
+	for line := range runLibvirt(t, folder) {
 		if strings.HasPrefix(line, "DEFINED ") {
 			defined++
 		}
 	}
-	if want := len(domains()) - 1; defined != want {
-		t.Errorf("libvirt defined %d of %d domains", defined, want)
+	if want := len(domainVMs()) - 1; defined != want {
+		t.Errorf("libvirt defines %d of %d domains", defined, want)
 	}
 }
 
-// A guest without fallback loader shows that libvirt starts it with the variables beside it.
+// A guest without a fallback loader boots only if libvirt starts it with the variables file of its folder.
 func TestLibvirtBootsPublishedVMs(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -61,11 +60,11 @@ func TestLibvirtBootsPublishedVMs(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newTarget(t, Options{Format: tt.format})
-			if err := os.Chmod(filepath.Dir(d.root), 0o755); err != nil { // QEMU runs as a user of its own
+			if err := os.Chmod(filepath.Dir(d.root), 0o755); err != nil { // QEMU runs as another user
 				t.Fatal(err)
 			}
 			folder := publishGuest(t, d, tt.vm, tinyguest.Image(t, tt.guest))
-			for line := range libvirt(t, folder, filepath.Join(folder, "domain.xml")) {
+			for line := range runLibvirt(t, folder, filepath.Join(folder, "domain.xml")) {
 				m, ok, err := boot.ParseMarker(line)
 				if !ok {
 					continue
@@ -75,26 +74,25 @@ func TestLibvirtBootsPublishedVMs(t *testing.T) {
 				}
 				return
 			}
-			t.Error("no marker")
+			t.Error("the guest prints no marker")
 		})
 	}
 }
 
-// libvirt runs testdata/libvirt.sh in namespaces of its own, ended with the loop over
-// its lines.
-func libvirt(t *testing.T, args ...string) func(yield func(string) bool) {
+// runLibvirt runs testdata/libvirt.sh in new namespaces and yields its lines. The script ends with the loop.
+func runLibvirt(t *testing.T, args ...string) func(yield func(string) bool) {
 	t.Helper()
-	requires(t, "unshare", "libvirtd", "virtlogd", "virsh", "qemu-system-x86_64")
+	requireTools(t, "unshare", "libvirtd", "virtlogd", "virsh", "qemu-system-x86_64")
 	if os.Getuid() != 0 {
-		t.Skip("a libvirt of its own needs root")
+		t.Skip("libvirtd in new namespaces requires root")
 	}
 	return func(yield func(string) bool) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 		defer cancel()
 		script := []string{"--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "testdata/libvirt.sh"}
 		cmd := exec.CommandContext(ctx, "unshare", append(script, args...)...)
-		var complaints strings.Builder
-		cmd.Stderr = &complaints
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
 		cmd.WaitDelay = 10 * time.Second
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -111,7 +109,7 @@ func libvirt(t *testing.T, args ...string) func(yield func(string) bool) {
 			}
 		}
 		if err := cmd.Wait(); err != nil && !stopped {
-			t.Errorf("libvirt.sh: %v: %s", err, complaints.String())
+			t.Errorf("libvirt.sh: %v: %s", err, stderr.String())
 		}
 	}
 }

@@ -30,8 +30,8 @@ func newTarget(t *testing.T, opts ...Options) *Target {
 	return d
 }
 
-// copied plans vm and writes its images, as the steps before Publish do.
-func copied(t *testing.T, d *Target, vm *inventory.VM) targets.Definition {
+// stageVM plans vm and writes its images, like the steps before Publish.
+func stageVM(t *testing.T, d *Target, vm *inventory.VM) targets.Definition {
 	t.Helper()
 	images, err := d.Plan(t.Context(), vm)
 	if err != nil {
@@ -39,7 +39,7 @@ func copied(t *testing.T, d *Target, vm *inventory.VM) targets.Definition {
 	}
 	for i := range images {
 		images[i].Root = "aa55"
-		write(t, d, images[i], []byte("first sector"))
+		writeImage(t, d, images[i], []byte("first sector"))
 		if err := os.WriteFile(images[i].Manifest, []byte("manifest"), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func copied(t *testing.T, d *Target, vm *inventory.VM) targets.Definition {
 	return targets.Definition{VM: vm, Images: images, Decamp: "v0.0.0-test"}
 }
 
-func write(t *testing.T, d *Target, img targets.Image, data []byte) {
+func writeImage(t *testing.T, d *Target, img targets.Image, data []byte) {
 	t.Helper()
 	w, created, err := d.Open(t.Context(), img)
 	if err != nil {
@@ -55,7 +55,7 @@ func write(t *testing.T, d *Target, img targets.Image, data []byte) {
 	}
 	defer w.Close()
 	if !created {
-		t.Errorf("%s is there already", img.Path)
+		t.Errorf("%s exists already", img.Path)
 	}
 	if err := w.WriteAt(t.Context(), data, 0); err != nil {
 		t.Fatal(err)
@@ -65,8 +65,8 @@ func write(t *testing.T, d *Target, img targets.Image, data []byte) {
 	}
 }
 
-// tree lists the files below the target's root.
-func tree(t *testing.T, d *Target) []string {
+// listFiles lists the files below the target's root.
+func listFiles(t *testing.T, d *Target) []string {
 	t.Helper()
 	var found []string
 	err := fs.WalkDir(os.DirFS(d.root), ".", func(path string, e fs.DirEntry, err error) error {
@@ -81,22 +81,22 @@ func tree(t *testing.T, d *Target) []string {
 	return found
 }
 
-var publishedTree = []string{
+var publishedFiles = []string{
 	"web_01/domain.xml", "web_01/vm.json", "web_01/web_01-disk0.raw", "web_01/web_01-disk0.raw.manifest",
 }
 
-func TestPublishMakesOneFolder(t *testing.T) {
+func TestPublishCreatesOneFolder(t *testing.T) {
 	d := newTarget(t)
-	def := copied(t, d, biosVM())
-	if got := tree(t, d); len(got) != 2 || !strings.Contains(got[0], partialInfix) {
-		t.Errorf("before Publish: %q", got)
+	def := stageVM(t, d, biosVM())
+	if got := listFiles(t, d); len(got) != 2 || !strings.Contains(got[0], partialInfix) {
+		t.Errorf("got %q before Publish, want two partial files", got)
 	}
-	for range 3 { // again and again, as after a crash
+	for range 3 { // repeated, as after a crash
 		if err := d.Publish(t.Context(), def); err != nil {
 			t.Fatal(err)
 		}
-		if got := tree(t, d); !slices.Equal(got, publishedTree) {
-			t.Errorf("after Publish: %q", got)
+		if got := listFiles(t, d); !slices.Equal(got, publishedFiles) {
+			t.Errorf("got %q after Publish", got)
 		}
 	}
 	r, err := ReadRecord(filepath.Join(d.root, "web_01"))
@@ -104,11 +104,11 @@ func TestPublishMakesOneFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Source.Name != "web 01" || r.Images[0].File != "web_01-disk0.raw" || r.Images[0].Root != "aa55" {
-		t.Errorf("record %+v", r)
+		t.Errorf("got record %+v", r)
 	}
 }
 
-func TestPublishGoesOnAfterACrash(t *testing.T) {
+func TestPublishResumesAfterCrash(t *testing.T) {
 	crashes := map[string]func(d *Target, def targets.Definition) error{
 		"domain written": func(d *Target, def targets.Definition) error {
 			return os.WriteFile(filepath.Join(d.partialFolder(def.VM), "domain.xml"), []byte("<dom"), 0o644)
@@ -124,127 +124,127 @@ func TestPublishGoesOnAfterACrash(t *testing.T) {
 	for name, crash := range crashes {
 		t.Run(name, func(t *testing.T) {
 			d := newTarget(t)
-			def := copied(t, d, biosVM())
+			def := stageVM(t, d, biosVM())
 			if err := crash(d, def); err != nil {
 				t.Fatal(err)
 			}
 			if err := d.Publish(t.Context(), def); err != nil {
 				t.Fatal(err)
 			}
-			if got := tree(t, d); !slices.Equal(got, publishedTree) {
-				t.Errorf("files: %q", got)
+			if got := listFiles(t, d); !slices.Equal(got, publishedFiles) {
+				t.Errorf("got files %q", got)
 			}
 			xml, err := os.ReadFile(filepath.Join(d.root, "web_01", "domain.xml"))
 			if err != nil || !strings.HasSuffix(string(xml), "</domain>\n") {
-				t.Errorf("domain %q, err %v", xml, err)
+				t.Errorf("got domain %q, err %v", xml, err)
 			}
 		})
 	}
 }
 
-func TestPublishRefusesWhatIsNotProven(t *testing.T) {
+func TestPublishRefusesUnverifiedImages(t *testing.T) {
 	d := newTarget(t)
-	def := copied(t, d, biosVM())
+	def := stageVM(t, d, biosVM())
 	def.Images[0].Root = ""
 	if err := d.Publish(t.Context(), def); err == nil {
-		t.Error("an image without a root hash was published")
+		t.Error("Publish accepts an image without a root hash")
 	}
 	def.Images[0].Root = "aa55"
 	if err := os.Remove(def.Images[0].Path); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Publish(t.Context(), def); !fault.Is(err, fault.NotFound) {
-		t.Errorf("image gone: %v", err)
+		t.Errorf("missing image: %v", err)
 	}
 	if _, err := os.Lstat(filepath.Join(d.root, "web_01")); err == nil {
-		t.Error("something was published")
+		t.Error("the published folder exists")
 	}
 }
 
-func TestNothingIsOverwritten(t *testing.T) {
+func TestPublishDoesNotOverwriteForeignFolder(t *testing.T) {
 	d := newTarget(t)
-	def := copied(t, d, biosVM())
-	theirs := filepath.Join(d.root, "web_01", "theirs")
-	if err := os.Mkdir(filepath.Dir(theirs), 0o755); err != nil {
+	def := stageVM(t, d, biosVM())
+	foreign := filepath.Join(d.root, "web_01", "theirs")
+	if err := os.Mkdir(filepath.Dir(foreign), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(theirs, nil, 0o644); err != nil {
+	if err := os.WriteFile(foreign, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Publish(t.Context(), def); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-		t.Errorf("Publish over a folder that is not ours: %v", err)
+		t.Errorf("Publish over a foreign folder: %v", err)
 	}
 	if _, err := d.Plan(t.Context(), biosVM()); !fault.Is(err, fault.Conflict) {
-		t.Errorf("Plan with a folder in the way: %v", err)
+		t.Errorf("Plan with a foreign folder: %v", err)
 	}
-	if _, err := os.Lstat(theirs); err != nil {
+	if _, err := os.Lstat(foreign); err != nil {
 		t.Error(err)
 	}
 }
 
-// A VM that was published by a run that nobody remembers is told from another one's folder.
-func TestPlanKnowsTheVMThatWasPublished(t *testing.T) {
+// Plan distinguishes a published copy of the same VM from a foreign folder.
+func TestPlanOfAPublishedVM(t *testing.T) {
 	d := newTarget(t)
-	if err := d.Publish(t.Context(), copied(t, d, biosVM())); err != nil {
+	if err := d.Publish(t.Context(), stageVM(t, d, biosVM())); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.Plan(t.Context(), biosVM()); !fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), "decamp verify "+d.root) {
-		t.Errorf("itself: %v; remedy: %s", err, fault.HintOf(err))
+		t.Errorf("same VM: got %v (hint %q)", err, fault.HintOf(err))
 	}
-	other := with(biosVM(), func(vm *inventory.VM) { vm.UUID = "564d0000-0000-0000-0000-0000000000ff" })
+	other := changedVM(biosVM(), func(vm *inventory.VM) { vm.UUID = "564d0000-0000-0000-0000-0000000000ff" })
 	if _, err := d.Plan(t.Context(), other); !fault.Is(err, fault.Conflict) || strings.Contains(fault.HintOf(err), "verify") {
-		t.Errorf("another: %v; remedy: %s", err, fault.HintOf(err))
+		t.Errorf("other VM: got %v (hint %q)", err, fault.HintOf(err))
 	}
 }
 
-func TestVMsOfOneNameAreTold(t *testing.T) {
+func TestVMsWithSameNameAreAConflict(t *testing.T) {
 	d := newTarget(t)
-	twin := with(biosVM(), func(vm *inventory.VM) { vm.Ref, vm.Name = "8", "web_01" })
-	def := copied(t, d, biosVM())
+	namesake := changedVM(biosVM(), func(vm *inventory.VM) { vm.Ref, vm.Name = "8", "web_01" })
+	def := stageVM(t, d, biosVM())
 	if _, err := d.Plan(t.Context(), biosVM()); err != nil {
-		t.Errorf("the same VM again: %v", err)
+		t.Errorf("Plan of the same VM: %v", err)
 	}
-	if _, err := d.Plan(t.Context(), twin); !fault.Is(err, fault.Conflict) {
-		t.Errorf("a twin, while the first is copied: %v", err)
+	if _, err := d.Plan(t.Context(), namesake); !fault.Is(err, fault.Conflict) {
+		t.Errorf("Plan of a namesake during the copy: %v", err)
 	}
 	if err := d.Publish(t.Context(), def); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Plan(t.Context(), twin); !fault.Is(err, fault.Conflict) {
-		t.Errorf("a twin, after the first was published: %v", err)
+	if _, err := d.Plan(t.Context(), namesake); !fault.Is(err, fault.Conflict) {
+		t.Errorf("Plan of a namesake after Publish: %v", err)
 	}
-	def.VM = twin
+	def.VM = namesake
 	if err := d.Publish(t.Context(), def); !fault.Is(err, fault.Conflict) {
-		t.Errorf("a twin published: %v", err)
+		t.Errorf("Publish of a namesake: %v", err)
 	}
 }
 
-func TestPlanRefusesWhatDoesNotFit(t *testing.T) {
+func TestPlanRefusesWithoutSpace(t *testing.T) {
 	d := newTarget(t)
-	vm := with(biosVM(), func(vm *inventory.VM) { vm.Disks[0].Thin, vm.Disks[0].Used = true, 10<<20 })
+	vm := changedVM(biosVM(), func(vm *inventory.VM) { vm.Disks[0].Thin, vm.Disks[0].Used = true, 10<<20 })
 	d.free = func(string) (int64, error) { return 9 << 20, nil }
 	if _, err := d.Plan(t.Context(), vm); !fault.Is(err, fault.Full) || fault.HintOf(err) == "" {
-		t.Errorf("10 MiB into 9: %v", err)
+		t.Errorf("10 MiB with 9 MiB free: %v", err)
 	}
 	d.free = func(string) (int64, error) { return 10 << 20, nil }
 	if _, err := d.Plan(t.Context(), vm); err != nil {
-		t.Errorf("10 MiB into 10: %v", err)
+		t.Errorf("10 MiB with 10 MiB free: %v", err)
 	}
 }
 
-func TestOpenResumesAndReadSeesEitherPlace(t *testing.T) {
+func TestOpenAndReadBeforeAndAfterPublish(t *testing.T) {
 	for _, format := range []targets.Format{targets.Raw, targets.QCOW2} {
-		t.Run(string(format), func(t *testing.T) { resumesAndReads(t, newTarget(t, Options{Format: format})) })
+		t.Run(string(format), func(t *testing.T) { testOpenAndRead(t, newTarget(t, Options{Format: format})) })
 	}
 }
 
-func resumesAndReads(t *testing.T, d *Target) {
+func testOpenAndRead(t *testing.T, d *Target) {
 	t.Helper()
-	def := copied(t, d, biosVM())
+	def := stageVM(t, d, biosVM())
 	img := def.Images[0]
 	w, created, err := d.Open(t.Context(), img)
 	if err != nil || created {
-		t.Fatalf("opened again: created %v, err %v", created, err)
+		t.Fatalf("second Open: created %v, err %v", created, err)
 	}
 	if err := w.Finish(t.Context()); err != nil {
 		t.Fatal(err)
@@ -265,11 +265,11 @@ func checkRead(t *testing.T, d *Target, img targets.Image) {
 	defer src.Close()
 	p := make([]byte, disk.SectorSize)
 	if err := src.ReadAt(t.Context(), p, 0); err != nil || string(p[:12]) != "first sector" || src.Size() != img.Size {
-		t.Errorf("read %q of %d bytes, err %v", p[:12], src.Size(), err)
+		t.Errorf("got %q from a disk of %d bytes, err %v", p[:12], src.Size(), err)
 	}
 }
 
-func TestOpenReplacesAnImageThatNeverGotItsSize(t *testing.T) {
+func TestOpenReplacesAnEmptyImage(t *testing.T) {
 	d := newTarget(t)
 	images, err := d.Plan(t.Context(), biosVM())
 	if err != nil {
@@ -281,13 +281,13 @@ func TestOpenReplacesAnImageThatNeverGotItsSize(t *testing.T) {
 	if err := os.WriteFile(images[0].Path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	write(t, d, images[0], []byte("x"))
+	writeImage(t, d, images[0], []byte("x"))
 }
 
-func TestDiscardTakesThePartialFolderOnly(t *testing.T) {
+func TestDiscardRemovesThePartialFolderOnly(t *testing.T) {
 	d := newTarget(t)
-	first := copied(t, d, biosVM())
-	second := copied(t, d, efiVM())
+	first := stageVM(t, d, biosVM())
+	second := stageVM(t, d, efiVM())
 	if err := d.Publish(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
@@ -296,22 +296,22 @@ func TestDiscardTakesThePartialFolderOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := tree(t, d); !slices.Equal(got, publishedTree) {
-		t.Errorf("files: %q", got)
+	if got := listFiles(t, d); !slices.Equal(got, publishedFiles) {
+		t.Errorf("got files %q", got)
 	}
 	for _, path := range []string{first.Images[0].Final, "/etc/passwd", filepath.Join(d.root, "x")} {
 		if err := d.Discard(context.Background(), &inventory.VM{}, []targets.Image{{Path: path}}); err == nil {
-			t.Errorf("Discard took %s", path)
+			t.Errorf("Discard accepts %s", path)
 		}
 	}
-	if got := tree(t, d); !slices.Equal(got, publishedTree) {
-		t.Errorf("files: %q", got)
+	if got := listFiles(t, d); !slices.Equal(got, publishedFiles) {
+		t.Errorf("got files %q", got)
 	}
 }
 
-func TestWithdrawTakesThePublishedVMOnly(t *testing.T) {
+func TestWithdrawRemovesOnlyPublishedVM(t *testing.T) {
 	d := newTarget(t)
-	first, second := copied(t, d, biosVM()), copied(t, d, efiVM())
+	first, second := stageVM(t, d, biosVM()), stageVM(t, d, efiVM())
 	for _, def := range []targets.Definition{first, second} {
 		if err := d.Publish(t.Context(), def); err != nil {
 			t.Fatal(err)
@@ -320,18 +320,18 @@ func TestWithdrawTakesThePublishedVMOnly(t *testing.T) {
 	other := *biosVM()
 	other.UUID = "42000000-0000-0000-0000-000000000000"
 	if err := d.Withdraw(t.Context(), &other); !fault.Is(err, fault.Conflict) {
-		t.Errorf("another VM of the name: %v", err)
+		t.Errorf("another VM with the name: %v", err)
 	}
 	image, err := os.OpenFile(second.Images[0].Final, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock := unix.Flock_t{Type: unix.F_RDLCK, Start: 100, Len: 1} // as QEMU's
+	lock := unix.Flock_t{Type: unix.F_RDLCK, Start: 100, Len: 1} // like QEMU's lock
 	if err := unix.FcntlFlock(image.Fd(), unix.F_OFD_SETLK, &lock); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Withdraw(t.Context(), efiVM()); !fault.Is(err, fault.Conflict) {
-		t.Errorf("a VM that runs: %v", err)
+		t.Errorf("a running VM: %v", err)
 	}
 	if err := image.Close(); err != nil {
 		t.Fatal(err)
@@ -341,8 +341,8 @@ func TestWithdrawTakesThePublishedVMOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := tree(t, d); !slices.Equal(got, publishedTree) {
-		t.Errorf("files: %q", got)
+	if got := listFiles(t, d); !slices.Equal(got, publishedFiles) {
+		t.Errorf("got files %q", got)
 	}
 }
 
@@ -356,26 +356,26 @@ func FuzzParseRecord(f *testing.F) {
 		}
 		for _, img := range r.Images {
 			if filepath.Dir(filepath.Join("/srv/vm", img.File)) != "/srv/vm" || filepath.Dir(filepath.Join("/srv/vm", img.Manifest)) != "/srv/vm" {
-				t.Errorf("%q or %q leads out of the folder", img.File, img.Manifest)
+				t.Errorf("%q or %q is outside of the folder", img.File, img.Manifest)
 			}
 		}
 	})
 }
 
-func TestRootThatIsNoFolder(t *testing.T) {
+func TestInvalidRoot(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "it's a file")
 	if _, err := New(at, Options{}); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "mkdir -p "+fault.Quote(at)) {
-		t.Errorf("missing: %v, remedy %q", err, fault.HintOf(err))
+		t.Errorf("missing folder: got %v (hint %q)", err, fault.HintOf(err))
 	}
 	if err := os.WriteFile(at, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := New(at, Options{}); !fault.Is(err, fault.NotFound) || strings.Contains(fault.HintOf(err), "mkdir") {
-		t.Errorf("a file: %v, remedy %q", err, fault.HintOf(err))
+		t.Errorf("file: got %v (hint %q)", err, fault.HintOf(err))
 	}
 }
 
-// A link in the place of an unfinished image leads to a file that is not decamp's.
+// Open refuses an image whose path or folder was replaced by a link to another file.
 func TestReplacedImageIsNotWritten(t *testing.T) {
 	d := newTarget(t, Options{})
 	images, err := d.Plan(t.Context(), biosVM())
@@ -392,20 +392,20 @@ func TestReplacedImageIsNotWritten(t *testing.T) {
 		}
 		img, _, err := d.Open(t.Context(), images[0])
 		if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-			t.Errorf("%s: opened %v, %v, remedy %q", link, img, err, fault.HintOf(err))
+			t.Errorf("%s: got %v, %v (hint %q), want a conflict", link, img, err, fault.HintOf(err))
 		}
 		if _, err := os.Lstat(precious); !os.IsNotExist(err) {
-			t.Errorf("%s: what the link leads to was made: %v", link, err)
+			t.Errorf("%s: the file behind the link was created: %v", link, err)
 		}
 	}
 }
 
-// It is found out before the VM is powered off for the copy.
+// Plan detects a read-only folder, before the VM is powered off for the copy.
 func TestReadOnlyRootIsDeniedByPlan(t *testing.T) {
 	root := t.TempDir()
-	if os.Getuid() == 0 { // permissions do not bind root
+	if os.Getuid() == 0 { // root ignores permissions
 		if err := unix.Mount("none", root, "tmpfs", unix.MS_RDONLY, "size=1m"); err != nil {
-			t.Skipf("needs to mount tmpfs, which the kernel refuses: %v", err)
+			t.Skipf("requires mounting tmpfs, which the kernel refuses: %v", err)
 		}
 		defer func() {
 			if err := unix.Unmount(root, 0); err != nil {
@@ -420,11 +420,11 @@ func TestReadOnlyRootIsDeniedByPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := d.Plan(t.Context(), biosVM()); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
-		t.Errorf("got %v, remedy %q", err, fault.HintOf(err))
+		t.Errorf("got %v (hint %q), want denied", err, fault.HintOf(err))
 	}
 }
 
-// A record of a newer version is refused with both versions, and names the program that wrote it.
+// The error for a record of a newer version contains both versions, and the hint names the program that wrote it.
 func TestNewerRecordIsRefused(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, recordFile), []byte(`{"version":2,"decamp":"0.9.0","source":{"name":"x"}}`), 0o600); err != nil {
@@ -432,6 +432,6 @@ func TestNewerRecordIsRefused(t *testing.T) {
 	}
 	_, err := ReadRecord(folder)
 	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "version 2, and this decamp supports version 1") || !strings.Contains(fault.HintOf(err), "0.9.0") {
-		t.Errorf("read: %v (%s)", err, fault.HintOf(err))
+		t.Errorf("got %v (hint %q), want unsupported", err, fault.HintOf(err))
 	}
 }

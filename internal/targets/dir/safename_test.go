@@ -30,7 +30,7 @@ func TestSafeName(t *testing.T) {
 		}
 	}
 	if SafeName(long) == SafeName(long+"x") {
-		t.Error("two long names that differ at their ends come to the same")
+		t.Error("two long names that differ at their ends have the same SafeName")
 	}
 }
 
@@ -59,7 +59,7 @@ func FuzzSafeName(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
 		safe := SafeName(name)
 		if safe == "" || len(safe) > maxName || !utf8.ValidString(safe) {
-			t.Errorf("%q: %q", name, safe)
+			t.Errorf("SafeName(%q) = %q", name, safe)
 		}
 		if strings.ContainsAny(safe, "/\x00\n '\"") || safe[0] == '.' || safe[0] == '-' {
 			t.Errorf("%q: %q is not safe", name, safe)

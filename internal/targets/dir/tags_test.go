@@ -13,21 +13,21 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// hostileWords are what people may call tags.
-var hostileWords = []string{
+// hostileTexts are unusual names of tags.
+var hostileTexts = []string{
 	"a/b", "näme größe 机器", `"quoted" 'twice'`, "two\nlines\r\n", "tab\there", "<disk/> & ]]> <!--", "$(reboot)`id`;", "%2f%00%s", " ",
 	"a,b=c:d;e|f", "\u202ereversed", "\x00\x01\x1b[31m", string([]byte{'b', 'a', 'd', 0xff, 0xfe}), strings.Repeat("é", 300), "🏷", "Env", "env",
 }
 
-// The domain has tags and attributes as they were, whatever is in them, and libvirt's schema takes it.
+// The domain contains any tags and attributes unchanged, and libvirt's schema accepts it.
 func TestDomainHasTagsAndAttributes(t *testing.T) {
 	vm := biosVM()
 	vm.Attributes = map[string]string{}
-	for _, word := range hostileWords {
+	for _, word := range hostileTexts {
 		vm.Tags = append(vm.Tags, inventory.Tag{Category: word, Name: word + "!"})
 		vm.Attributes[word] = word + "!"
 	}
-	text, _, err := Domain(definition(vm), DomainOptions{})
+	text, _, err := Domain(newDefinition(vm), DomainOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,21 +42,21 @@ func TestDomainHasTagsAndAttributes(t *testing.T) {
 	var want source
 	want.Tags, want.Attributes = sourceTags(vm)
 	for i := range want.Tags {
-		want.Tags[i] = sourceTag{legible(want.Tags[i].Category), legible(want.Tags[i].Name)}
-		want.Attributes[i] = sourceAttribute{legible(want.Attributes[i].Name), legible(want.Attributes[i].Value)}
+		want.Tags[i] = sourceTag{xmlText(want.Tags[i].Category), xmlText(want.Tags[i].Name)}
+		want.Attributes[i] = sourceAttribute{xmlText(want.Attributes[i].Name), xmlText(want.Attributes[i].Value)}
 	}
 	if !slices.Equal(s.Tags, want.Tags) || !slices.Equal(s.Attributes, want.Attributes) {
 		t.Errorf("tags %q\nwant %q\nattributes %q\nwant %q", s.Tags, want.Tags, s.Attributes, want.Attributes)
 	}
-	requires(t, "xmllint", schema)
-	if out, err := validate(text); err != nil {
+	requireTools(t, "xmllint", schemaPath)
+	if out, err := validateSchema(text); err != nil {
 		t.Errorf("libvirt's schema: %s", out)
 	}
 }
 
-// legible is what XML can hold of a text.
-func legible(text string) string {
-	return strings.Map(func(r rune) rune { // which gives U+FFFD for each byte that is no UTF-8
+// xmlText returns text without the characters that XML cannot contain.
+func xmlText(text string) string {
+	return strings.Map(func(r rune) rune { // replaces each byte of invalid UTF-8 by U+FFFD
 		if r < ' ' && !strings.ContainsRune("\t\n\r", r) {
 			return '\ufffd'
 		}
@@ -64,12 +64,12 @@ func legible(text string) string {
 	}, text)
 }
 
-// The record has them to the letter.
+// The record contains tags, attributes and notes unchanged.
 func TestRecordHasTagsAndAttributes(t *testing.T) {
 	vm, d := biosVM(), newTarget(t)
 	big := bigVM()
 	vm.Tags, vm.Attributes, vm.Annotation = big.Tags, big.Attributes, big.Annotation
-	def := copied(t, d, vm)
+	def := stageVM(t, d, vm)
 	if err := d.Publish(t.Context(), def); err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +78,6 @@ func TestRecordHasTagsAndAttributes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := r.Source; !slices.Equal(got.Tags, vm.Tags) || !maps.Equal(got.Attributes, vm.Attributes) || got.Annotation != vm.Annotation {
-		t.Errorf("%+v", got)
+		t.Errorf("got record of %+v", got)
 	}
 }

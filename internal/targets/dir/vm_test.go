@@ -6,7 +6,7 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// biosVM is the plainest VM there is: one pvscsi disk, one vmxnet3 card.
+// biosVM is a simple VM with one pvscsi disk and one vmxnet3 card.
 func biosVM() *inventory.VM {
 	return &inventory.VM{
 		Ref: "7", Name: "web 01", UUID: "564d1234-0000-1111-2222-333344445555",
@@ -23,21 +23,22 @@ func biosVM() *inventory.VM {
 	}
 }
 
-func with(vm *inventory.VM, change func(*inventory.VM)) *inventory.VM {
+// changedVM applies change to vm and returns it.
+func changedVM(vm *inventory.VM, change func(*inventory.VM)) *inventory.VM {
 	change(vm)
 	return vm
 }
 
-// onBus is biosVM with its disk on another kind of controller.
-func onBus(bus inventory.Bus) *inventory.VM {
-	return with(biosVM(), func(vm *inventory.VM) { vm.Controllers[0].Bus = bus })
+// vmOnBus is biosVM with its disk on another kind of controller.
+func vmOnBus(bus inventory.Bus) *inventory.VM {
+	return changedVM(biosVM(), func(vm *inventory.VM) { vm.Controllers[0].Bus = bus })
 }
 
 func efiVM() *inventory.VM {
-	return with(biosVM(), func(vm *inventory.VM) { vm.Name, vm.Firmware = "efi", inventory.EFI })
+	return changedVM(biosVM(), func(vm *inventory.VM) { vm.Name, vm.Firmware = "efi", inventory.EFI })
 }
 
-// bigVM has everything at once.
+// bigVM has a value in every supported field.
 func bigVM() *inventory.VM {
 	vm := biosVM()
 	vm.Name, vm.GuestID = `näme/with "all" <of> & it`, "windows2019srv_64Guest"
@@ -63,8 +64,8 @@ func bigVM() *inventory.VM {
 	return vm
 }
 
-// definition gives vm the images that Plan would name.
-func definition(vm *inventory.VM, reports ...guest.Report) targets.Definition {
+// newDefinition returns a definition of vm with the images that Plan would name.
+func newDefinition(vm *inventory.VM, reports ...guest.Report) targets.Definition {
 	name := SafeName(vm.Name)
 	def := targets.Definition{VM: vm, Guest: reports, Decamp: "v0.0.0-test"}
 	for i, d := range vm.Disks {

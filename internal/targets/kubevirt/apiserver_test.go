@@ -27,22 +27,22 @@ import (
 	"github.com/decamp/decamp/internal/targets/kubevirt/kube"
 )
 
-// built is where scripts/kube.sh puts what is run here.
-const built = "../../../build/kube"
+// buildDir is where scripts/kube.sh puts the programs and definitions that these tests use.
+const buildDir = "../../../build/kube"
 
-// startup bounds how long the API server takes to be ready, on a machine that has much else to do.
-const startup = 5 * time.Minute
+// startupTimeout limits the time until the API server is ready, on a busy machine.
+const startupTimeout = 5 * time.Minute
 
-// An apiServer is Kubernetes' own, with etcd behind it. No controllers run.
+// An apiServer is a real Kubernetes API server with etcd. No controllers run.
 type apiServer struct {
 	url   string
 	ca    []byte // PEM
-	admin string // token of one who may do everything
+	admin string // token with all privileges
 	http  *http.Client
 }
 
-// startAPIServer returns one that is ready. Ports are free when they are chosen: where another program
-// was quicker, others are tried.
+// startAPIServer returns a server that is ready. If another program has taken one of the chosen ports, it tries again
+// with other ports.
 func startAPIServer(t *testing.T) *apiServer {
 	t.Helper()
 	for range 5 {
@@ -54,19 +54,19 @@ func startAPIServer(t *testing.T) *apiServer {
 	return nil
 }
 
-// tryAPIServer returns nil if one of the two programs ends.
+// tryAPIServer returns nil if etcd or the API server ends.
 func tryAPIServer(t *testing.T) *apiServer {
 	t.Helper()
 	dir := t.TempDir()
 	etcd, peer, secure := freePort(t), freePort(t), freePort(t)
 	s := &apiServer{url: fmt.Sprintf("https://127.0.0.1:%d", secure), admin: rand.Text()}
-	keep(t, dir, "tokens.csv", fmt.Appendf(nil, "%s,admin,admin,system:masters\n", s.admin))
-	keep(t, dir, "account.key", signingKey(t))
+	writeFile(t, dir, "tokens.csv", fmt.Appendf(nil, "%s,admin,admin,system:masters\n", s.admin))
+	writeFile(t, dir, "account.key", newSigningKey(t))
 	client := fmt.Sprintf("http://127.0.0.1:%d", etcd)
 	between := fmt.Sprintf("http://127.0.0.1:%d", peer)
 	store := startProgram(t, dir, "etcd", "--data-dir="+dir+"/etcd", "--listen-client-urls="+client, "--advertise-client-urls="+client,
 		"--listen-peer-urls="+between, "--initial-advertise-peer-urls="+between, "--initial-cluster=default="+between)
-	path, err := filepath.Abs(built + "/kube-apiserver")
+	path, err := filepath.Abs(buildDir + "/kube-apiserver")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,19 +75,19 @@ func tryAPIServer(t *testing.T) *apiServer {
 		"--token-auth-file="+dir+"/tokens.csv", "--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+dir+"/account.key",
 		"--service-account-signing-key-file="+dir+"/account.key")
-	if !s.await(t, dir, store, server) {
+	if !s.waitReady(t, dir, store, server) {
 		return nil
 	}
 	return s
 }
 
-// await reports whether the server is ready before one of the programs ends. It knows the server by its
-// certificate, and the server knows the token.
-func (s *apiServer) await(t *testing.T, dir string, ended ...<-chan struct{}) bool {
+// waitReady reports whether the server is ready before one of the programs ends. It authenticates the server by its
+// certificate, and itself by the token.
+func (s *apiServer) waitReady(t *testing.T, dir string, ended ...<-chan struct{}) bool {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(startup)
+	deadline := time.After(startupTimeout)
 	for {
 		select {
 		case <-ended[0]:
@@ -95,7 +95,7 @@ func (s *apiServer) await(t *testing.T, dir string, ended ...<-chan struct{}) bo
 		case <-ended[1]:
 			return false
 		case <-deadline:
-			t.Fatalf("the API server is not ready; see %s", tail(filepath.Join(dir, "kube-apiserver.log")))
+			t.Fatalf("the API server is not ready; see %s", logTail(filepath.Join(dir, "kube-apiserver.log")))
 		case <-tick.C:
 		}
 		ca, err := os.ReadFile(filepath.Join(dir, "apiserver.crt"))
@@ -112,7 +112,7 @@ func (s *apiServer) await(t *testing.T, dir string, ended ...<-chan struct{}) bo
 	}
 }
 
-// startProgram starts a program that the test's end kills. The channel is closed when it has ended.
+// startProgram starts a program that is killed when the test ends. The channel is closed when the program has ended.
 func startProgram(t *testing.T, dir, path string, args ...string) <-chan struct{} {
 	t.Helper()
 	log, err := os.Create(filepath.Join(dir, filepath.Base(path)+".log"))
@@ -123,22 +123,22 @@ func startProgram(t *testing.T, dir, path string, args ...string) <-chan struct{
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
-		t.Fatalf("%v: make test-kube installs and builds what is run here", err)
+		t.Fatalf("%v: make test-kube installs and builds the programs of this test", err)
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // that it was killed is no news
+		_ = cmd.Wait() // error of the killed program
 		_ = log.Close()
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // fails if the program has ended
 		<-ended
 	})
 	return ended
 }
 
-// send makes one request as the administrator, or with another content type than JSON's.
+// send sends one request as the administrator. An empty contentType sets no header.
 func (s *apiServer) send(ctx context.Context, method, path, contentType string, body any) (code int, text []byte, err error) {
 	content, err := json.Marshal(body)
 	if err != nil {
@@ -161,19 +161,20 @@ func (s *apiServer) send(ctx context.Context, method, path, contentType string, 
 	return resp.StatusCode, text, err
 }
 
-// put makes an object, and returns what it became.
-func (s *apiServer) put(t *testing.T, path string, body any) (made map[string]any) {
+// create creates an object and returns the server's answer.
+func (s *apiServer) create(t *testing.T, path string, body any) (created map[string]any) {
 	t.Helper()
-	return s.want(t, http.MethodPost, path, "application/json", body)
+	return s.mustSend(t, http.MethodPost, path, "application/json", body)
 }
 
 // patch changes fields of an object.
 func (s *apiServer) patch(t *testing.T, path string, body any) map[string]any {
 	t.Helper()
-	return s.want(t, http.MethodPatch, path, "application/merge-patch+json", body)
+	return s.mustSend(t, http.MethodPatch, path, "application/merge-patch+json", body)
 }
 
-func (s *apiServer) want(t *testing.T, method, path, contentType string, body any) (o map[string]any) {
+// mustSend sends a request and returns the answer. It fails the test if the server refuses.
+func (s *apiServer) mustSend(t *testing.T, method, path, contentType string, body any) (o map[string]any) {
 	t.Helper()
 	code, text, err := s.send(t.Context(), method, path, contentType, body)
 	if err != nil || code/100 != 2 {
@@ -185,7 +186,7 @@ func (s *apiServer) want(t *testing.T, method, path, contentType string, body an
 	return o
 }
 
-// kubeconfig is how the server, or what stands before it, is reached with a token.
+// kubeconfig returns a kubeconfig for the server, or for a proxy in front of it, with a token.
 func kubeconfig(url string, ca []byte, token, namespace string) []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
@@ -196,10 +197,10 @@ users: [{name: test, user: {token: %q}}]
 `, namespace, url, base64.StdEncoding.EncodeToString(ca), token)
 }
 
-// client is decamp's own, with a token.
-func (s *apiServer) client(t *testing.T, token, namespace string) *kube.Client {
+// newClient returns decamp's client with a token.
+func (s *apiServer) newClient(t *testing.T, token, namespace string) *kube.Client {
 	t.Helper()
-	config, err := kube.Load(write(t, kubeconfig(s.url, s.ca, token, namespace)), "", kube.RefusePlugins)
+	config, err := kube.Load(writeKubeconfig(t, kubeconfig(s.url, s.ca, token, namespace)), "", kube.RefusePlugins)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,19 +209,19 @@ func (s *apiServer) client(t *testing.T, token, namespace string) *kube.Client {
 	return c
 }
 
-// place is decamp's way into a namespace, with a token. It looks often.
-func (s *apiServer) place(t *testing.T, token, namespace string) *Cluster {
+// openCluster returns decamp's Cluster for a namespace with a token. It polls often.
+func (s *apiServer) openCluster(t *testing.T, token, namespace string) *Cluster {
 	t.Helper()
-	return placeAt(t, s.url, s.ca, token, namespace)
+	return openClusterAt(t, s.url, s.ca, token, namespace)
 }
 
-func placeAt(t *testing.T, url string, ca []byte, token, namespace string) *Cluster {
+func openClusterAt(t *testing.T, url string, ca []byte, token, namespace string) *Cluster {
 	t.Helper()
-	c, err := newCluster(address{kubeconfig: write(t, kubeconfig(url, ca, token, namespace)), Options: Options{Network: "multus:lan"}})
+	c, err := newCluster(address{kubeconfig: writeKubeconfig(t, kubeconfig(url, ca, token, namespace)), Options: Options{Network: "multus:lan"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() }) // it cannot fail
+	t.Cleanup(func() { _ = c.Close() }) // Close never fails
 	c.poll = 10 * time.Millisecond
 	return c
 }
@@ -235,15 +236,15 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-func keep(t *testing.T, dir, name string, text []byte) {
+func writeFile(t *testing.T, dir, name string, text []byte) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// signingKey is what service accounts' tokens are signed with, in PEM.
-func signingKey(t *testing.T) []byte {
+// newSigningKey returns a PEM key that signs the tokens of service accounts.
+func newSigningKey(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -256,8 +257,8 @@ func signingKey(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 }
 
-// tail is the end of a log.
-func tail(path string) []byte {
-	text, _ := os.ReadFile(path) // none is no end
+// logTail returns the end of a log.
+func logTail(path string) []byte {
+	text, _ := os.ReadFile(path) // without a log the tail is empty
 	return text[max(0, len(text)-4000):]
 }

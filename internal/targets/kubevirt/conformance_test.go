@@ -33,11 +33,11 @@ func TestClusterConformance(t *testing.T) {
 	}
 	targettest.Run(t, targettest.Harness{
 		New: func(t *testing.T) targettest.Site {
-			lab, c := start(t, kube.Config{})
+			lab, c := startCluster(t, kube.Config{})
 			return targettest.Site{
 				Platform: c,
-				VMs:      func(t *testing.T) []targettest.StoredVM { return seenIn(t, lab) },
-				Objects:  func(t *testing.T) []string { return thingsIn(t, lab) },
+				VMs:      func(t *testing.T) []targettest.StoredVM { return clusterVMs(t, lab) },
+				Objects:  func(t *testing.T) []string { return clusterObjects(t, lab) },
 				Occupy: func(_ *testing.T, vm *inventory.VM) {
 					lab.Put("virtualmachines", "vms", Name(vm.Name), map[string]any{"kind": "VirtualMachine"})
 				},
@@ -52,17 +52,17 @@ func TestClusterConformance(t *testing.T) {
 			}
 		},
 		Denied: func(t *testing.T) platform.Platform {
-			_, c := start(t, kube.Config{}, func(a *address) {
+			_, c := startCluster(t, kube.Config{}, func(a *address) {
 				text, err := os.ReadFile(a.kubeconfig)
 				if err != nil {
 					t.Fatal(err)
 				}
-				a.kubeconfig = write(t, bytes.ReplaceAll(text, []byte(`token: "lab"`), []byte(`token: "wrong"`)))
+				a.kubeconfig = writeKubeconfig(t, bytes.ReplaceAll(text, []byte(`token: "lab"`), []byte(`token: "wrong"`)))
 			})
 			return c
 		},
 		Unreachable: func(t *testing.T) platform.Platform {
-			lab, c := start(t, kube.Config{})
+			lab, c := startCluster(t, kube.Config{})
 			lab.Close()
 			return c
 		},
@@ -76,8 +76,8 @@ func TestFolderConformance(t *testing.T) {
 			f := &Folder{t.TempDir(), Options{Network: "multus:lan"}}
 			return targettest.Site{
 				Platform: f,
-				VMs:      func(t *testing.T) []targettest.StoredVM { return seenBelow(t, f.root) },
-				Objects:  func(t *testing.T) []string { return thingsBelow(t, f.root) },
+				VMs:      func(t *testing.T) []targettest.StoredVM { return folderVMs(t, f.root) },
+				Objects:  func(t *testing.T) []string { return folderObjects(t, f.root) },
 				Occupy: func(t *testing.T, vm *inventory.VM) {
 					if err := os.Mkdir(f.manifestPath(vm), 0o755); err != nil {
 						t.Fatal(err)
@@ -89,12 +89,12 @@ func TestFolderConformance(t *testing.T) {
 	})
 }
 
-// seenIn are the VMs of a cluster.
-func seenIn(t *testing.T, lab *kube.Cluster) (all []targettest.StoredVM) {
+// clusterVMs returns the VMs of a cluster.
+func clusterVMs(t *testing.T, lab *kube.Cluster) (all []targettest.StoredVM) {
 	t.Helper()
 	for _, o := range lab.Objects("virtualmachines") {
-		m := decode[virtualMachine](t, o)
-		s := seen(t, m)
+		m := decodeObject[virtualMachine](t, o)
+		s := storedVM(t, m)
 		s.ID = m.Metadata.Namespace + "/" + m.Metadata.Name
 		for _, v := range m.Spec.Template.Spec.Volumes {
 			s.Disks = append(s.Disks, lab.Uploaded("vms", v.DataVolume.Name))
@@ -104,22 +104,22 @@ func seenIn(t *testing.T, lab *kube.Cluster) (all []targettest.StoredVM) {
 	return all
 }
 
-func thingsIn(t *testing.T, lab *kube.Cluster) (all []string) {
+func clusterObjects(t *testing.T, lab *kube.Cluster) (all []string) {
 	t.Helper()
 	for _, plural := range []string{"virtualmachines", "datavolumes"} {
 		for _, o := range lab.Objects(plural) {
-			m := decode[virtualMachine](t, o)
+			m := decodeObject[virtualMachine](t, o)
 			all = append(all, fmt.Sprintf("%s %s %v %x", plural, m.Metadata.Name, o["spec"], sha256.Sum256(lab.Uploaded("vms", m.Metadata.Name))))
 		}
 	}
 	return all
 }
 
-// imagePath is what the commands of a file of manifests upload.
-var imagePath = regexp.MustCompile(`image-upload dv (\S+) .*--image-path='?([^'\n]*)`)
+// uploadCommand matches the upload commands in a file of manifests.
+var uploadCommand = regexp.MustCompile(`image-upload dv (\S+) .*--image-path='?([^'\n]*)`)
 
-// seenBelow are the VMs of a folder, as who types the commands gets them.
-func seenBelow(t *testing.T, root string) (all []targettest.StoredVM) {
+// folderVMs returns the VMs of a folder as the commands in its files would create them.
+func folderVMs(t *testing.T, root string) (all []targettest.StoredVM) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "*.yaml"))
 	if err != nil {
@@ -131,20 +131,20 @@ func seenBelow(t *testing.T, root string) (all []targettest.StoredVM) {
 			t.Fatal(err)
 		}
 		images, sizes := map[string]string{}, map[string]int64{}
-		for _, found := range imagePath.FindAllStringSubmatch(string(text), -1) {
+		for _, found := range uploadCommand.FindAllStringSubmatch(string(text), -1) {
 			images[found[1]] = found[2]
 		}
-		for _, o := range documents(t, path) {
+		for _, o := range readDocuments(t, path) {
 			if o["kind"] != "VirtualMachine" {
-				dv := decode[dataVolume](t, o)
-				sizes[dv.Metadata.Name] = mebibytes(t, dv.Spec.Storage.Resources.Requests.Storage) << 20
+				dv := decodeObject[dataVolume](t, o)
+				sizes[dv.Metadata.Name] = parseMebibytes(t, dv.Spec.Storage.Resources.Requests.Storage) << 20
 				continue
 			}
-			m := decode[virtualMachine](t, o)
-			s := seen(t, m)
+			m := decodeObject[virtualMachine](t, o)
+			s := storedVM(t, m)
 			s.ID = path
 			for _, v := range m.Spec.Template.Spec.Volumes {
-				s.Disks = append(s.Disks, content(t, images[v.DataVolume.Name], sizes[v.DataVolume.Name]))
+				s.Disks = append(s.Disks, readImage(t, images[v.DataVolume.Name], sizes[v.DataVolume.Name]))
 			}
 			all = append(all, s)
 		}
@@ -152,7 +152,7 @@ func seenBelow(t *testing.T, root string) (all []targettest.StoredVM) {
 	return all
 }
 
-func documents(t *testing.T, path string) (all []map[string]any) {
+func readDocuments(t *testing.T, path string) (all []map[string]any) {
 	t.Helper()
 	file, err := os.Open(path)
 	if err != nil {
@@ -173,8 +173,8 @@ func documents(t *testing.T, path string) (all []map[string]any) {
 	}
 }
 
-// content is what an image of so many bytes holds.
-func content(t *testing.T, path string, size int64) []byte {
+// readImage returns the content of an image with this size.
+func readImage(t *testing.T, path string, size int64) []byte {
 	t.Helper()
 	src, err := image.File{Path: path, Format: targets.Format(strings.TrimPrefix(filepath.Ext(path), ".")), Size: size}.Read(t.Context())
 	if err != nil {
@@ -188,7 +188,7 @@ func content(t *testing.T, path string, size int64) []byte {
 	return p
 }
 
-func thingsBelow(t *testing.T, root string) (all []string) {
+func folderObjects(t *testing.T, root string) (all []string) {
 	t.Helper()
 	sums := map[string]string{}
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -209,7 +209,7 @@ func thingsBelow(t *testing.T, root string) (all []string) {
 	return all
 }
 
-func decode[T any](t *testing.T, o map[string]any) (m T) {
+func decodeObject[T any](t *testing.T, o map[string]any) (m T) {
 	t.Helper()
 	if err := json.Unmarshal(asJSON(t, o), &m); err != nil {
 		t.Fatal(err)
@@ -217,8 +217,8 @@ func decode[T any](t *testing.T, o map[string]any) (m T) {
 	return m
 }
 
-// seen is what a VirtualMachine says of itself.
-func seen(t *testing.T, m virtualMachine) targettest.StoredVM {
+// storedVM returns the description of a VirtualMachine.
+func storedVM(t *testing.T, m virtualMachine) targettest.StoredVM {
 	t.Helper()
 	d := m.Spec.Template.Spec.Domain
 	s := targettest.StoredVM{
@@ -226,19 +226,19 @@ func seen(t *testing.T, m virtualMachine) targettest.StoredVM {
 		CPUs: d.CPU.Sockets * d.CPU.Cores * d.CPU.Threads, EFI: d.Firmware.Bootloader.EFI != nil, TPM: d.Devices.TPM != nil,
 		SecureBoot: d.Firmware.Bootloader.EFI != nil && d.Firmware.Bootloader.EFI.SecureBoot,
 	}
-	for _, words := range []map[string]string{m.Metadata.Labels, m.Metadata.Annotations} {
-		for key, value := range words {
+	for _, entries := range []map[string]string{m.Metadata.Labels, m.Metadata.Annotations} {
+		for key, value := range entries {
 			s.Metadata += key + "=" + value + "\n"
 		}
 	}
-	s.MemoryMiB = mebibytes(t, d.Memory.Guest)
+	s.MemoryMiB = parseMebibytes(t, d.Memory.Guest)
 	for _, n := range d.Devices.Interfaces {
 		s.MACs = append(s.MACs, n.MAC)
 	}
 	return s
 }
 
-func mebibytes(t *testing.T, quantity string) int64 {
+func parseMebibytes(t *testing.T, quantity string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(strings.TrimSuffix(quantity, "Mi"), 10, 64)
 	if err != nil {

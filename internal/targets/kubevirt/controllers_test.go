@@ -18,26 +18,26 @@ import (
 	"time"
 )
 
-// Controllers stand in for those of CDI, of KubeVirt and of Kubernetes: volumes get ready and take images, VMs
-// start where somebody wants to see that, and what is deleted goes. They are seen through the real API server only: the status of objects is patched,
-// finalizers are taken off, and upload tokens come from an API that the server aggregates.
-type controllers struct {
+// fakeControllers replace the controllers of CDI, KubeVirt and Kubernetes. They make volumes ready, receive images,
+// start VMs in the namespaces for which a test enables it, and remove deleted objects. They use only the API of the
+// real server. They patch the status of objects and remove finalizers. An aggregated API returns the upload tokens.
+type fakeControllers struct {
 	server *apiServer
 	proxy  *httptest.Server // CDI's upload proxy
 	tokens *httptest.Server // CDI's API server
 
-	mu     sync.Mutex
-	leave  map[string]string // namespace/name of a volume, by token
-	images map[string][]byte // by namespace/name
-	power  map[string]bool   // namespaces whose VMs start when they are to
+	mu            sync.Mutex
+	volumeByToken map[string]string // namespace/name of a volume
+	images        map[string][]byte // images by namespace/name
+	startEnabled  map[string]bool   // namespaces whose VMs can start
 }
 
-// startControllers installs CDI's part in the cluster and plays it until the test ends.
-func startControllers(t *testing.T, s *apiServer) *controllers {
+// startControllers installs the API of CDI and runs the controllers until the test ends.
+func startControllers(t *testing.T, s *apiServer) *fakeControllers {
 	t.Helper()
-	c := &controllers{server: s, leave: map[string]string{}, images: map[string][]byte{}, power: map[string]bool{}}
-	c.proxy = httptest.NewTLSServer(http.HandlerFunc(c.receive))
-	c.tokens = httptest.NewTLSServer(http.HandlerFunc(c.token))
+	c := &fakeControllers{server: s, volumeByToken: map[string]string{}, images: map[string][]byte{}, startEnabled: map[string]bool{}}
+	c.proxy = httptest.NewTLSServer(http.HandlerFunc(c.serveUpload))
+	c.tokens = httptest.NewTLSServer(http.HandlerFunc(c.serveTokens))
 	t.Cleanup(c.proxy.Close)
 	t.Cleanup(c.tokens.Close)
 	c.install(t)
@@ -53,12 +53,12 @@ func startControllers(t *testing.T, s *apiServer) *controllers {
 	return c
 }
 
-// install tells the cluster where the proxy is, and who gives out tokens.
-func (c *controllers) install(t *testing.T) {
+// install registers the proxy and the API server for tokens with the cluster.
+func (c *fakeControllers) install(t *testing.T) {
 	t.Helper()
-	c.server.put(t, "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs", map[string]any{
+	c.server.create(t, "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs", map[string]any{
 		"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig", "metadata": map[string]any{"name": "config"}, "spec": map[string]any{},
-		"status": map[string]any{"uploadProxyURL": strings.TrimPrefix(c.proxy.URL, "https://"), "uploadProxyCA": string(certificate(c.proxy))},
+		"status": map[string]any{"uploadProxyURL": strings.TrimPrefix(c.proxy.URL, "https://"), "uploadProxyCA": string(certificatePEM(c.proxy))},
 	})
 	at, err := url.Parse(c.tokens.URL)
 	if err != nil {
@@ -68,11 +68,11 @@ func (c *controllers) install(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.server.put(t, "/api/v1/namespaces/default/services", map[string]any{
+	c.server.create(t, "/api/v1/namespaces/default/services", map[string]any{
 		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "cdi-api"},
 		"spec": map[string]any{"type": "ExternalName", "externalName": at.Hostname()},
 	})
-	c.server.put(t, "/apis/apiregistration.k8s.io/v1/apiservices", map[string]any{
+	c.server.create(t, "/apis/apiregistration.k8s.io/v1/apiservices", map[string]any{
 		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": "v1beta1.upload.cdi.kubevirt.io"},
 		"spec": map[string]any{
 			"group": "upload.cdi.kubevirt.io", "version": "v1beta1", "groupPriorityMinimum": 1000, "versionPriority": 15,
@@ -85,8 +85,8 @@ func (c *controllers) install(t *testing.T) {
 	})
 }
 
-// reconcile takes every object one step further. What fails is tried again with the next round.
-func (c *controllers) reconcile(ctx context.Context) {
+// reconcile takes every object one step further. A failed request is repeated in the next round.
+func (c *fakeControllers) reconcile(ctx context.Context) {
 	for _, kind := range []string{"/apis/cdi.kubevirt.io/v1beta1/%datavolumes", "/apis/kubevirt.io/v1/%virtualmachines"} {
 		_, text, err := c.server.send(ctx, http.MethodGet, strings.Replace(kind, "%", "", 1), "", nil)
 		var list struct {
@@ -112,9 +112,9 @@ func (c *controllers) reconcile(ctx context.Context) {
 			path := strings.Replace(kind, "%", "namespaces/"+m.Namespace+"/", 1) + "/" + m.Name
 			change := map[string]any{"metadata": map[string]any{"uid": m.UID, "finalizers": nil}}
 			if m.Deleted == "" {
-				status := c.volume(m.Namespace+"/"+m.Name, o.Status.Phase)
+				status := c.volumeStatus(m.Namespace+"/"+m.Name, o.Status.Phase)
 				if strings.Contains(kind, "virtualmachines") {
-					status = c.machine(m.Namespace, o.Spec.RunStrategy, o.Status.Printable)
+					status = c.vmStatus(m.Namespace, o.Spec.RunStrategy, o.Status.Printable)
 				}
 				if status == nil {
 					continue
@@ -127,13 +127,13 @@ func (c *controllers) reconcile(ctx context.Context) {
 	}
 }
 
-// volume is the status that a volume comes to; nil if it stays.
-func (c *controllers) volume(volume, phase string) map[string]any {
+// volumeStatus returns the next status of a volume, or nil if it does not change.
+func (c *fakeControllers) volumeStatus(volume, phase string) map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case phase == "":
-		delete(c.images, volume) // of an older one of that name
+		delete(c.images, volume) // content of an older volume with this name
 		return map[string]any{"phase": "Pending"}
 	case phase == "Pending":
 		return map[string]any{"phase": "UploadReady"}
@@ -143,8 +143,8 @@ func (c *controllers) volume(volume, phase string) map[string]any {
 	return nil
 }
 
-// machine is the status that a VM comes to; nil if it stays.
-func (c *controllers) machine(namespace, strategy, printable string) map[string]any {
+// vmStatus returns the next status of a VM, or nil if it does not change.
+func (c *fakeControllers) vmStatus(namespace, strategy, printable string) map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := map[string]string{"Halted": "Stopped", "Always": "Starting", "Always Starting": "Running"}
@@ -152,21 +152,21 @@ func (c *controllers) machine(namespace, strategy, printable string) map[string]
 	if !ok && printable != "Running" {
 		at = next[strategy]
 	}
-	if !c.power[namespace] || at == "" || at == printable {
+	if !c.startEnabled[namespace] || at == "" || at == printable {
 		return nil
 	}
 	return map[string]any{"printableStatus": at, "created": at != "Stopped"}
 }
 
-// start has the VMs of a namespace start when they are to.
-func (c *controllers) start(namespace string) {
+// enableStart makes the VMs of a namespace start according to their run strategy.
+func (c *fakeControllers) enableStart(namespace string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.power[namespace] = true
+	c.startEnabled[namespace] = true
 }
 
-// token is CDI's API server. Kubernetes' asks it for what it has, and passes requests on.
-func (c *controllers) token(w http.ResponseWriter, r *http.Request) {
+// serveTokens is CDI's API server. The Kubernetes API server queries its resources and forwards requests to it.
+func (c *fakeControllers) serveTokens(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	parts := strings.Split(r.URL.Path, "/") // /apis/GROUP/VERSION/namespaces/NAMESPACE/PLURAL
 	if r.Method != http.MethodPost || len(parts) != 7 {
@@ -183,22 +183,22 @@ func (c *controllers) token(w http.ResponseWriter, r *http.Request) {
 	}
 	token := rand.Text()
 	c.mu.Lock()
-	c.leave[token] = parts[5] + "/" + request["spec"].(map[string]any)["pvcName"].(string)
+	c.volumeByToken[token] = parts[5] + "/" + request["spec"].(map[string]any)["pvcName"].(string)
 	c.mu.Unlock()
 	request["status"] = map[string]any{"token": token}
 	w.WriteHeader(http.StatusCreated)
-	_ = json.NewEncoder(w).Encode(request) // who is gone needs no answer
+	_ = json.NewEncoder(w).Encode(request) // the client may have disconnected
 }
 
-// receive is the upload proxy.
-func (c *controllers) receive(w http.ResponseWriter, r *http.Request) {
+// serveUpload is the upload proxy.
+func (c *fakeControllers) serveUpload(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		return
 	}
 	image, err := io.ReadAll(r.Body)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	volume := c.leave[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
+	volume := c.volumeByToken[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
 	switch {
 	case volume == "":
 		w.WriteHeader(http.StatusUnauthorized)
@@ -209,23 +209,23 @@ func (c *controllers) receive(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// image is what a volume holds.
-func (c *controllers) image(namespace, name string) []byte {
+// uploadedImage returns the content of a volume.
+func (c *fakeControllers) uploadedImage(namespace, name string) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.images[namespace+"/"+name]
 }
 
-func certificate(s *httptest.Server) []byte {
+func certificatePEM(s *httptest.Server) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
 
-// eventually waits for what takes the API server a while.
-func (s *apiServer) eventually(t *testing.T, what string, is func() bool) {
+// eventually waits until the API server has processed a change.
+func (s *apiServer) eventually(t *testing.T, condition string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(startup); !is(); {
+	for deadline := time.Now().Add(startupTimeout); !done(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
+			t.Fatalf("timeout while waiting until %s", condition)
 		}
 		if err := waitFor(t.Context(), 50*time.Millisecond); err != nil {
 			t.Fatal(err)

@@ -7,8 +7,8 @@ import (
 	"github.com/decamp/decamp/internal/lab/kube"
 )
 
-// Only conditions that explain a failure are reported: Failure that is true, and others that are not.
-func TestReasonOfAnObjectThatGetsNowhere(t *testing.T) {
+// Only conditions that explain a failure are reported: a Failure that is true, and others that are not true.
+func TestFailureText(t *testing.T) {
 	var s state
 	s.Status.Conditions = []condition{
 		{"Ready", "False", "no node"},
@@ -18,14 +18,14 @@ func TestReasonOfAnObjectThatGetsNowhere(t *testing.T) {
 		{"Bound", "Unknown", "waits"},
 		{"Running", "False", ""},
 	}
-	if why, want := s.failureText(), ", Ready: no node, Failure: no memory, Bound: waits"; why != want {
-		t.Errorf("%q, want %q", why, want)
+	if got, want := s.failureText(), ", Ready: no node, Failure: no memory, Bound: waits"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// A VM that is created, or is to run, is not removed, whichever of the two the cluster reports.
-func TestWithdrawRefusesEitherSignOfARunningVM(t *testing.T) {
-	_, c := start(t, kube.Config{})
+// Withdraw refuses a VM if the cluster reports that it is created, or if its run strategy starts it.
+func TestWithdrawRefusesARunningVM(t *testing.T) {
+	_, c := startCluster(t, kube.Config{})
 	for name, change := range map[string]func(*state){
 		"created": func(s *state) { s.Status.Created, s.Spec.RunStrategy = true, "Halted" },
 		"to run":  func(s *state) { s.Spec.RunStrategy = "Always" },
@@ -39,19 +39,19 @@ func TestWithdrawRefusesEitherSignOfARunningVM(t *testing.T) {
 	}
 }
 
-// A VM that another tool creates between the check and the end is not taken for ours.
-func TestVMCreatedMeanwhileIsNotOurs(t *testing.T) {
-	lab, c := start(t, kube.Config{})
-	d, _ := cargo(t)
+// A VM that another tool creates between Check and Deliver is a conflict. A VM from an earlier request is not.
+func TestVMCreatedMeanwhileIsAConflict(t *testing.T) {
+	lab, c := startCluster(t, kube.Config{})
+	d, _ := newDelivery(t)
 	o, err := newObjects(d.Definition, c.opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lab.Put("virtualmachines", "vms", o.vm.Metadata.Name, map[string]any{"spec": map[string]any{"runStrategy": "Halted"}})
 	if err := c.createObjects(t.Context(), o, d); !fault.Is(err, fault.Conflict) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want a conflict", err)
 	}
-	lab2, c2 := start(t, kube.Config{})
+	lab2, c2 := startCluster(t, kube.Config{})
 	if _, err := c2.Deliver(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,7 @@ var (
 	hostileLabelValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 )
 
-// TestHostileInventoryInManifests defines hostile VMs, and compares what a parser of YAML makes of the
-// manifests with the inventory.
+// The parsed manifests of hostile VMs have the values of the inventory.
 func TestHostileInventoryInManifests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -33,7 +32,7 @@ func TestHostileInventoryInManifests(t *testing.T) {
 	for n := range inventorytest.Runs {
 		vm := inventorytest.VM(r)
 		vm.RemoveInvalid()
-		def := definition(vm)
+		def := newDefinition(vm)
 		text, _, err := Manifests(def, opts)
 		if err != nil {
 			t.Fatalf("%+v: %v", vm, err)
@@ -44,7 +43,7 @@ func TestHostileInventoryInManifests(t *testing.T) {
 		}
 		f := &Folder{root: "/srv/stage", opts: opts}
 		text = append(f.headerComment(o, def), text...)
-		docs := parsedDocuments(t, text)
+		docs := parseDocuments(t, text)
 		if len(docs) != len(vm.Disks)+1 {
 			t.Fatalf("%d documents, want %d:\n%s", len(docs), len(vm.Disks)+1, text)
 		}
@@ -66,7 +65,7 @@ func TestHostileInventoryInManifests(t *testing.T) {
 		}
 		for key, value := range d.Metadata.Labels {
 			if !hostileLabelKey.MatchString(key) || !hostileLabelValue.MatchString(value) {
-				t.Fatalf("Kubernetes does not take the label %q: %q", key, value)
+				t.Fatalf("Kubernetes refuses the label %q: %q", key, value)
 			}
 		}
 		var tags []inventory.Tag
@@ -98,7 +97,7 @@ func TestHostileInventoryInManifests(t *testing.T) {
 	}
 }
 
-type document struct {
+type manifestDocument struct {
 	Kind     string
 	Metadata struct {
 		Name                string
@@ -120,11 +119,11 @@ type document struct {
 	}
 }
 
-func parsedDocuments(t *testing.T, text []byte) (all []document) {
+func parseDocuments(t *testing.T, text []byte) (all []manifestDocument) {
 	t.Helper()
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	for {
-		var d document
+		var d manifestDocument
 		err := dec.Decode(&d)
 		if errors.Is(err, io.EOF) {
 			return all
@@ -136,7 +135,7 @@ func parsedDocuments(t *testing.T, text []byte) (all []document) {
 	}
 }
 
-// TestHostileInventoryInJSON sends objects of hostile VMs as the API takes them.
+// The JSON of hostile VMs is one line and decodes to the same object.
 func TestHostileInventoryInJSON(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -145,7 +144,7 @@ func TestHostileInventoryInJSON(t *testing.T) {
 	for range inventorytest.Runs {
 		vm := inventorytest.VM(r)
 		vm.RemoveInvalid()
-		o, err := newObjects(definition(vm), Options{Network: multusPrefix + "ns/net"})
+		o, err := newObjects(newDefinition(vm), Options{Network: multusPrefix + "ns/net"})
 		if err != nil {
 			t.Fatal(err)
 		}

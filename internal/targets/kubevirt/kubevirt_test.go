@@ -23,7 +23,7 @@ func TestParse(t *testing.T) {
 	} {
 		got, err := parseAddress(text)
 		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s is %+v, %v", text, got, err)
+			t.Errorf("parseAddress(%q) = %+v, %v; want %+v", text, got, err, want)
 		}
 	}
 }
@@ -34,22 +34,23 @@ func TestNewRefuses(t *testing.T) {
 		"/x?accessMode=RWO", "/x?volumeMode=block", "/x?network=bridge:br0", "/x?kubeconfig=k", "/x?context=c", "/x?uploadProxy=https://p",
 		"/x?kubeconfig=/k&uploadProxy=http://p", "/x?%zz",
 	} {
-		if place, _, err := New(text, Options{}); !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" || place != nil {
-			t.Errorf("%q is %+v, %v", text, place, err)
+		if p, _, err := New(text, Options{}); !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" || p != nil {
+			t.Errorf("New(%q) = %+v, %v; want an invalid address with a hint", text, p, err)
 		}
 	}
-	if place, _, err := New("/x?kubeconfig=/not/there", Options{}); !fault.Is(err, fault.NotFound) || place != nil {
-		t.Errorf("no kubeconfig: %v, %v", place, err)
+	if p, _, err := New("/x?kubeconfig=/not/there", Options{}); !fault.Is(err, fault.NotFound) || p != nil {
+		t.Errorf("New without a kubeconfig = %v, %v", p, err)
 	}
 	if _, _, err := New("/x", Options{Maps: namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: "br0"}}}}); !fault.Is(err, fault.Invalid) {
-		t.Errorf("a network of libvirt's: %v", err)
+		t.Errorf("a network of libvirt: %v", err)
 	}
 }
 
-func TestNewKeepsImagesThatGoNowhere(t *testing.T) {
-	place, keep, err := New("/srv/out?namespace=vms", Options{Maps: namemap.Map{Networks: map[string]namemap.Network{"dmz": {To: "multus:dmz"}}}})
-	if f, ok := place.(*Folder); err != nil || !keep || !ok || f.root != "/srv/out" || f.opts.Maps.Network("dmz").To != "multus:dmz" {
-		t.Errorf("%+v, %v, %v", place, keep, err)
+// A folder for manifests keeps its images.
+func TestNewKeepsImagesOfAFolder(t *testing.T) {
+	p, keep, err := New("/srv/out?namespace=vms", Options{Maps: namemap.Map{Networks: map[string]namemap.Network{"dmz": {To: "multus:dmz"}}}})
+	if f, ok := p.(*Folder); err != nil || !keep || !ok || f.root != "/srv/out" || f.opts.Maps.Network("dmz").To != "multus:dmz" {
+		t.Errorf("New: got %+v, %v, %v", p, keep, err)
 	}
 }
 
@@ -59,7 +60,7 @@ func FuzzParseAddress(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		a, err := parseAddress(text)
 		if err == nil && !filepath.IsAbs(a.folder) {
-			t.Errorf("%q is %+v", text, a)
+			t.Errorf("parseAddress(%q) = %+v", text, a)
 		}
 		if err != nil && !fault.Is(err, fault.Invalid) {
 			t.Errorf("%q: %v", text, err)

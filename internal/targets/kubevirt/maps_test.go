@@ -16,7 +16,7 @@ func TestManifestsByAMap(t *testing.T) {
 		Storages: map[string]string{"ssd*": "fast"},
 		Names:    map[string]string{"web 01": "Shop"},
 	}
-	text, _, err := Manifests(definition(vm), Options{StorageClass: "slow", Maps: maps})
+	text, _, err := Manifests(newDefinition(vm), Options{StorageClass: "slow", Maps: maps})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,16 +25,16 @@ func TestManifestsByAMap(t *testing.T) {
 		`decamp.github.io/name: "web 01"`: 1, "slow": 0,
 	} {
 		if got := strings.Count(string(text), want); got != times {
-			t.Errorf("%d times %q in\n%s", got, want, text)
+			t.Errorf("%q occurs %d times, want %d, in\n%s", want, got, times, text)
 		}
 	}
 }
 
-func TestMapsThatKubeVirtCannotFollow(t *testing.T) {
+func TestUnsupportedMapsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		maps namemap.Map
 		kind fault.Kind
-		says string
+		hint string
 	}{
 		"a tag":          {namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: Pod, VLAN: 20}}}, fault.Unsupported, "vlan: 20"},
 		"a tag for all":  {namemap.Map{Networks: map[string]namemap.Network{"*": {To: Pod, VLAN: 20}}}, fault.Unsupported, "NetworkAttachmentDefinition"},
@@ -46,9 +46,9 @@ func TestMapsThatKubeVirtCannotFollow(t *testing.T) {
 	} {
 		vm := biosVM()
 		vm.Disks[0].Path.Datastore = "ds1"
-		_, _, err := Manifests(definition(vm), Options{Maps: c.maps})
-		if !fault.Is(err, c.kind) || !strings.Contains(fault.HintOf(err), c.says) {
-			t.Errorf("%s: %v, hint %q", name, err, fault.HintOf(err))
+		_, _, err := Manifests(newDefinition(vm), Options{Maps: c.maps})
+		if !fault.Is(err, c.kind) || !strings.Contains(fault.HintOf(err), c.hint) {
+			t.Errorf("%s: got %v (hint %q)", name, err, fault.HintOf(err))
 		}
 	}
 }

@@ -14,14 +14,14 @@ func TestName(t *testing.T) {
 		"a / b": "a-b", "7": "7",
 	} {
 		if got := Name(name); got != want {
-			t.Errorf("%q is %s, not %s", name, got, want)
+			t.Errorf("Name(%q) = %s, want %s", name, got, want)
 		}
 	}
 	for _, pair := range [][2]string{
 		{"日本", "中国"}, {"日本1", "中国1"}, {strings.Repeat("x", 60) + "1", strings.Repeat("x", 60) + "2"}, {"", "/"}, {"straße", "strae"},
 	} {
 		if a, b := Name(pair[0]), Name(pair[1]); a == b {
-			t.Errorf("%q and %q are both %s", pair[0], pair[1], a)
+			t.Errorf("%q and %q have the same name %s", pair[0], pair[1], a)
 		}
 	}
 }
@@ -33,13 +33,13 @@ func FuzzName(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
 		got := Name(name)
 		if !rfc1123.MatchString(got) || len(got) > maxName {
-			t.Errorf("%q is %q", name, got)
+			t.Errorf("Name(%q) = %q", name, got)
 		}
 		if disk := diskName(got, 9999); !rfc1123.MatchString(disk) {
-			t.Errorf("%q has a disk %q", name, disk)
+			t.Errorf("name %q has invalid disk name %q", name, disk)
 		}
 		if got != Name(name) {
-			t.Errorf("%q is not always %q", name, got)
+			t.Errorf("Name(%q) is not always %q", name, got)
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// collections are the paths of the kinds that the manifests of decamp itself have.
+// collections are the API paths for the kinds in decamp's manifests.
 var collections = map[string]string{
 	"Service":             "/api/v1/namespaces/decamp/services",
 	"Deployment":          "/apis/apps/v1/namespaces/decamp/deployments",
@@ -22,18 +22,18 @@ var collections = map[string]string{
 	"NetworkPolicy":       "/apis/networking.k8s.io/v1/namespaces/decamp/networkpolicies",
 }
 
-// The API server accepts the manifests of packaging/kubernetes, strictly. Its admission accepts their pods in a
-// namespace that enforces the pod security standard restricted, and refuses a privileged one.
-func TestRealAPIServerTakesThePackaging(t *testing.T) {
+// The API server accepts the manifests of packaging/kubernetes with strict validation. It accepts their pods in a
+// namespace with the pod security standard "restricted", and refuses pods with the host's network.
+func TestRealAPIServerAcceptsPackaging(t *testing.T) {
 	s := startAPIServer(t)
-	s.put(t, "/api/v1/namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
+	s.create(t, "/api/v1/namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
 		"name": "decamp", "labels": map[string]any{"pod-security.kubernetes.io/enforce": "restricted"},
 	}})
 	text, err := os.ReadFile("../../../packaging/kubernetes/decamp.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const strictly = "?fieldValidation=Strict"
+	const strict = "?fieldValidation=Strict"
 	documents, pods := yaml.NewDecoder(bytes.NewReader(text)), 0
 	for {
 		var o map[string]any
@@ -47,27 +47,27 @@ func TestRealAPIServerTakesThePackaging(t *testing.T) {
 		if !known {
 			t.Fatalf("an object of the unknown kind %q", kind)
 		}
-		made := s.put(t, path+strictly, o)
-		template, isWorkload := made["spec"].(map[string]any)["template"].(map[string]any)
+		created := s.create(t, path+strict, o)
+		template, isWorkload := created["spec"].(map[string]any)["template"].(map[string]any)
 		if !isWorkload {
 			continue
 		}
 		pods++
 		spec := template["spec"].(map[string]any)
-		if kind == "StatefulSet" { // its controller adds volumes of the claims
+		if kind == "StatefulSet" { // the controller adds the volumes of the claims
 			for _, name := range []string{"state", "images"} {
 				spec["volumes"] = append(spec["volumes"].([]any), map[string]any{"name": name, "emptyDir": map[string]any{}})
 			}
 		}
 		pod := map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"generateName": "decamp-"}, "spec": spec}
-		s.put(t, "/api/v1/namespaces/decamp/pods"+strictly, pod)
+		s.create(t, "/api/v1/namespaces/decamp/pods"+strict, pod)
 		spec["hostNetwork"] = true
-		code, answer, err := s.send(t.Context(), http.MethodPost, "/api/v1/namespaces/decamp/pods"+strictly, "application/json", pod)
+		code, answer, err := s.send(t.Context(), http.MethodPost, "/api/v1/namespaces/decamp/pods"+strict, "application/json", pod)
 		if err != nil || code != http.StatusForbidden {
-			t.Errorf("a pod in the network of its node: %d %s, %v", code, answer, err)
+			t.Errorf("a pod with hostNetwork: got %d %s, %v, want forbidden", code, answer, err)
 		}
 	}
 	if pods != 2 {
-		t.Errorf("%d workloads", pods)
+		t.Errorf("got %d workloads, want 2", pods)
 	}
 }

@@ -9,8 +9,8 @@ import (
 
 const privilegesFile = "../../../packaging/privileges/kubernetes.yaml"
 
-// list returns the objects of a YAML sequence; none if v is not one.
-func list(v any) (objects []map[string]any) {
+// objectList returns the objects of a YAML sequence, or none if v is not a sequence.
+func objectList(v any) (objects []map[string]any) {
 	all, _ := v.([]any)
 	for _, each := range all {
 		objects = append(objects, each.(map[string]any))
@@ -18,8 +18,8 @@ func list(v any) (objects []map[string]any) {
 	return objects
 }
 
-// The published role has the verbs that Check looks for, the one that starts VMs, and no others.
-func TestPublishedRoleIsWhatCheckLooksFor(t *testing.T) {
+// The published role has the verbs that Check requires and the verb that starts VMs, and no others.
+func TestPublishedRoleHasTheRequiredVerbs(t *testing.T) {
 	want := map[string]bool{"patch virtualmachines.kubevirt.io": true}
 	for _, need := range rights {
 		for _, verb := range need.verbs {
@@ -27,17 +27,17 @@ func TestPublishedRoleIsWhatCheckLooksFor(t *testing.T) {
 		}
 	}
 	got := map[string]bool{}
-	for _, o := range documents(t, privilegesFile) {
+	for _, o := range readDocuments(t, privilegesFile) {
 		if o["kind"] != "Role" {
 			continue
 		}
-		for _, rule := range list(o["rules"]) {
+		for _, rule := range objectList(o["rules"]) {
 			for _, verb := range rule["verbs"].([]any) {
 				got[fmt.Sprintf("%s %s.%s", verb, rule["resources"].([]any)[0], rule["apiGroups"].([]any)[0])] = true
 			}
 		}
 	}
 	if !maps.Equal(got, want) {
-		t.Errorf("the role has %q, Check looks for %q", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+		t.Errorf("the role has %q, want %q", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
 	}
 }

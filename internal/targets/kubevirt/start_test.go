@@ -10,19 +10,19 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// delivered is a cluster with a VM in it that is off.
-func delivered(t *testing.T, config kube.Config, change ...func(*address)) (*kube.Cluster, *Cluster, platform.Delivery) {
+// newDeliveredVM returns a cluster with a delivered VM that is off.
+func newDeliveredVM(t *testing.T, config kube.Config, change ...func(*address)) (*kube.Cluster, *Cluster, platform.Delivery) {
 	t.Helper()
-	lab, c := start(t, config, change...)
-	d, _ := cargo(t)
+	lab, c := startCluster(t, config, change...)
+	d, _ := newDelivery(t)
 	if _, err := c.Deliver(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	return lab, c, d
 }
 
-// field is one of the VM that is there, by its path.
-func field(t *testing.T, lab *kube.Cluster, path ...string) any {
+// vmField returns a field of the only VM in the cluster.
+func vmField(t *testing.T, lab *kube.Cluster, path ...string) any {
 	t.Helper()
 	var v any = lab.Objects("virtualmachines")[0]
 	for _, key := range path {
@@ -31,57 +31,57 @@ func field(t *testing.T, lab *kube.Cluster, path ...string) any {
 	return v
 }
 
-// A VM is started once, and is not withdrawn before it is stopped.
+// Start starts a VM once. Withdraw refuses until the VM is off.
 func TestStart(t *testing.T) {
-	lab, c, d := delivered(t, kube.Config{})
+	lab, c, d := newDeliveredVM(t, kube.Config{})
 	s, err := c.Start(t.Context(), d.Definition)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := "virtctl" + c.flags + " -n vms console web-01"; s.Console != want || !strings.Contains(want, " --kubeconfig=/") {
-		t.Errorf("console %q", s.Console)
+		t.Errorf("got console %q, want %q", s.Console, want)
 	}
-	if got := field(t, lab, "spec", "runStrategy"); got != "Always" || field(t, lab, "status", "printableStatus") != "Running" {
-		t.Errorf("it is %v", lab.Objects("virtualmachines"))
+	if got := vmField(t, lab, "spec", "runStrategy"); got != "Always" || vmField(t, lab, "status", "printableStatus") != "Running" {
+		t.Errorf("got VMs %v, want one that runs", lab.Objects("virtualmachines"))
 	}
-	version := field(t, lab, "metadata", "resourceVersion")
+	version := vmField(t, lab, "metadata", "resourceVersion")
 	if _, err := c.Start(t.Context(), d.Definition); err != nil {
 		t.Error(err)
 	}
-	if now := field(t, lab, "metadata", "resourceVersion"); now != version {
-		t.Error("a VM that ran was changed")
+	if now := vmField(t, lab, "metadata", "resourceVersion"); now != version {
+		t.Error("Start changes a running VM")
 	}
 	if err := c.Withdraw(t.Context(), d.VM); !fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), "virtctl -n vms stop web-01") {
-		t.Errorf("%v: %q", err, fault.HintOf(err))
+		t.Errorf("got %v (hint %q), want a conflict", err, fault.HintOf(err))
 	}
 	lab.PowerOff("vms", "web-01")
 	if err := c.Withdraw(t.Context(), d.VM); err != nil {
 		t.Error(err)
 	}
-	nothing(t, lab)
+	checkEmpty(t, lab)
 }
 
-func TestConsoleNamesTheClusterAsTheAddressDoes(t *testing.T) {
+func TestKubeFlags(t *testing.T) {
 	for want, a := range map[string]address{
 		" --kubeconfig=/k":                               {kubeconfig: "/k"},
 		" --kubeconfig='/my k' --context='a b'":          {kubeconfig: "/my k", context: "a b"},
 		` --kubeconfig="$HOME"/.kube/config --context=x`: {kubeconfig: "~/.kube/config", context: "x"},
 	} {
 		if got := a.kubeFlags(); got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
 
-// What keeps a VM from running may pass; if it does not, it is told with what KubeVirt says and what to do, and
-// nothing is taken back.
-func TestStartMeetsTrouble(t *testing.T) {
+// Start waits for a temporary condition that keeps the VM from running. If the condition persists, the error has
+// KubeVirt's message and a hint, and the run strategy stays.
+func TestStartWaitsForTemporaryConditions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	for at, want := range map[string]struct {
-		kind      fault.Kind
-		says, fix string
+		kind          fault.Kind
+		message, hint string
 	}{
 		"ErrorUnschedulable": {fault.Full, "PodScheduled: 0/3 nodes are available: 3 Insufficient memory.", "edit vm web-01"},
 		"ErrorPvcNotFound":   {fault.NotFound, "failed to find a PVC", "get pvc,datavolume"},
@@ -93,86 +93,86 @@ func TestStartMeetsTrouble(t *testing.T) {
 		"Provisioning":       {fault.Conflict, `status has been "Provisioning" for too long`, "describe vm,vmi web-01"},
 	} {
 		t.Run(at, func(t *testing.T) {
-			_, c, d := delivered(t, kube.Config{Hitch: at, Passes: 4})
+			_, c, d := newDeliveredVM(t, kube.Config{Hitch: at, Passes: 4})
 			if _, err := c.Start(t.Context(), d.Definition); err != nil {
-				t.Errorf("it would have passed: %v", err)
+				t.Errorf("Start with a temporary condition: %v", err)
 			}
-			lab, c, d := delivered(t, kube.Config{Hitch: at})
-			hurry(c)
+			lab, c, d := newDeliveredVM(t, kube.Config{Hitch: at})
+			skipMinutes(c)
 			_, err := c.Start(t.Context(), d.Definition)
-			if !fault.Is(err, want.kind) || !strings.Contains(err.Error(), want.says) || !strings.Contains(fault.HintOf(err), want.fix) {
-				t.Errorf("%v (%v): %q", err, fault.KindOf(err), fault.HintOf(err))
+			if !fault.Is(err, want.kind) || !strings.Contains(err.Error(), want.message) || !strings.Contains(fault.HintOf(err), want.hint) {
+				t.Errorf("got %v (%v), hint %q", err, fault.KindOf(err), fault.HintOf(err))
 			}
 			if strings.Contains(err.Error(), "all is well") {
-				t.Errorf("what is right is told as wrong: %v", err)
+				t.Errorf("the error contains a condition without a problem: %v", err)
 			}
-			if field(t, lab, "spec", "runStrategy") != "Always" || len(lab.Objects("datavolumes")) != len(d.VM.Disks) {
-				t.Errorf("left is %v", lab.Objects("virtualmachines"))
+			if vmField(t, lab, "spec", "runStrategy") != "Always" || len(lab.Objects("datavolumes")) != len(d.VM.Disks) {
+				t.Errorf("got VMs %v, want one with run strategy Always and its volumes", lab.Objects("virtualmachines"))
 			}
 		})
 	}
 }
 
 func TestStartRefuses(t *testing.T) {
-	strategy := func(what string) func(*kube.Cluster) {
+	strategy := func(name string) func(*kube.Cluster) {
 		return func(lab *kube.Cluster) {
-			lab.Objects("virtualmachines")[0]["spec"].(map[string]any)["runStrategy"] = what
+			lab.Objects("virtualmachines")[0]["spec"].(map[string]any)["runStrategy"] = name
 		}
 	}
 	for name, v := range map[string]struct {
 		config kube.Config
 		before func(*kube.Cluster)
 		kind   fault.Kind
-		fix    string
+		hint   string
 	}{
-		"nothing there": {before: func(lab *kube.Cluster) {
+		"no VM": {before: func(lab *kube.Cluster) {
 			lab.Remove("virtualmachines", "vms", "web-01")
-		}, kind: fault.NotFound, fix: "get vm"},
-		"another's": {before: func(lab *kube.Cluster) {
+		}, kind: fault.NotFound, hint: "get vm"},
+		"foreign VM": {before: func(lab *kube.Cluster) {
 			lab.Put("virtualmachines", "vms", "web-01", map[string]any{"spec": map[string]any{"runStrategy": "Halted"}})
-		}, kind: fault.Conflict, fix: "rename"},
+		}, kind: fault.Conflict, hint: "rename"},
 		"no right": {
 			config: kube.Config{Denied: map[string]bool{"patch virtualmachines": true}}, kind: fault.Denied,
-			fix: "kubectl -n vms create role decamp-start --verb=patch --resource=virtualmachines.kubevirt.io",
+			hint: "kubectl -n vms create role decamp-start --verb=patch --resource=virtualmachines.kubevirt.io",
 		},
-		"paused":  {config: kube.Config{Hitch: "Paused"}, kind: fault.Conflict, fix: "unpause vm web-01"},
-		"by hand": {before: strategy("Manual"), kind: fault.Conflict, fix: "start web-01"},
+		"paused":  {config: kube.Config{Hitch: "Paused"}, kind: fault.Conflict, hint: "unpause vm web-01"},
+		"by hand": {before: strategy("Manual"), kind: fault.Conflict, hint: "start web-01"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lab, c, d := delivered(t, v.config)
-			hurry(c)
+			lab, c, d := newDeliveredVM(t, v.config)
+			skipMinutes(c)
 			if v.before != nil {
 				v.before(lab)
 			}
 			_, err := c.Start(t.Context(), d.Definition)
-			if !fault.Is(err, v.kind) || !strings.Contains(fault.HintOf(err), v.fix) {
-				t.Errorf("%v (%v): %q", err, fault.KindOf(err), fault.HintOf(err))
+			if !fault.Is(err, v.kind) || !strings.Contains(fault.HintOf(err), v.hint) {
+				t.Errorf("got %v (%v), hint %q", err, fault.KindOf(err), fault.HintOf(err))
 			}
-			if all := lab.Objects("virtualmachines"); v.config.Hitch == "" && len(all) > 0 && field(t, lab, "spec", "runStrategy") == "Always" {
-				t.Error("it was started all the same")
+			if all := lab.Objects("virtualmachines"); v.config.Hitch == "" && len(all) > 0 && vmField(t, lab, "spec", "runStrategy") == "Always" {
+				t.Error("Start starts the VM")
 			}
 		})
 	}
 }
 
-// Others start and stop the VM, too, also between a look and what comes of it.
-func TestStartIsNotAlone(t *testing.T) {
+// Other clients start or stop the VM between two requests of Start.
+func TestStartWithConcurrentClients(t *testing.T) {
 	for name, v := range map[string]struct {
 		meanwhile func(lab *kube.Cluster, n int)
-		kind      fault.Kind // fault.Internal: it runs in the end
+		kind      fault.Kind // fault.Internal if Start must succeed
 	}{
-		"started before the order": {func(lab *kube.Cluster, n int) {
+		"started before the request": {func(lab *kube.Cluster, n int) {
 			if n == 2 {
 				lab.PowerOn("vms", "web-01")
 			}
 		}, fault.Internal},
-		"stopped after the order": {func(lab *kube.Cluster, n int) {
+		"stopped after the request": {func(lab *kube.Cluster, n int) {
 			if n == 4 {
 				lab.PowerOff("vms", "web-01")
 			}
 		}, fault.Conflict},
 	} {
-		lab, c, d := delivered(t, kube.Config{})
+		lab, c, d := newDeliveredVM(t, kube.Config{})
 		lab.SetCallHook(func(n int) kube.Outcome { v.meanwhile(lab, n); return kube.Pass })
 		_, err := c.Start(t.Context(), d.Definition)
 		if v.kind == fault.Internal && err != nil || v.kind != fault.Internal && !fault.Is(err, v.kind) {
@@ -181,27 +181,28 @@ func TestStartIsNotAlone(t *testing.T) {
 	}
 }
 
-// Calls that are lost, whose answers are, or that are canceled, at any point: the VM runs in the end.
-func TestStartGoesOn(t *testing.T) {
+// If any one call is lost, its answer is lost, or Start is canceled, the VM runs in the end. A canceled Start can be
+// repeated.
+func TestStartSurvivesLostCalls(t *testing.T) {
 	for n := 1; n <= 5; n++ {
-		for _, fate := range []kube.Outcome{kube.Lost, kube.Unanswered} {
-			lab, c, d := delivered(t, kube.Config{})
+		for _, outcome := range []kube.Outcome{kube.Lost, kube.Unanswered} {
+			lab, c, d := newDeliveredVM(t, kube.Config{})
 			lab.SetCallHook(func(at int) kube.Outcome {
 				if at == n {
-					return fate
+					return outcome
 				}
 				return kube.Pass
 			})
-			if _, err := c.Start(t.Context(), d.Definition); err != nil || field(t, lab, "status", "printableStatus") != "Running" {
-				t.Errorf("call %d, fate %d: %v", n, fate, err)
+			if _, err := c.Start(t.Context(), d.Definition); err != nil || vmField(t, lab, "status", "printableStatus") != "Running" {
+				t.Errorf("call %d, outcome %d: %v", n, outcome, err)
 			}
 		}
-		lab, c, d := delivered(t, kube.Config{})
+		lab, c, d := newDeliveredVM(t, kube.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		lab.SetCallHook(func(at int) kube.Outcome {
 			if at == n {
 				cancel()
-				return kube.Unanswered // or the answer may come before the client notices that it is canceled
+				return kube.Unanswered // otherwise the answer may arrive before the client notices the cancellation
 			}
 			return kube.Pass
 		})
@@ -210,23 +211,23 @@ func TestStartGoesOn(t *testing.T) {
 		}
 		lab.SetCallHook(nil)
 		if _, err := c.Start(t.Context(), d.Definition); err != nil {
-			t.Errorf("after call %d: %v", n, err)
+			t.Errorf("Start after cancellation at call %d: %v", n, err)
 		}
 	}
 }
 
-func TestFolderStartsNothing(t *testing.T) {
+func TestFolderDoesNotStartVMs(t *testing.T) {
 	if _, ok := any(&Folder{}).(platform.Starter); ok {
-		t.Error("a folder of manifests starts VMs")
+		t.Error("a folder of manifests implements platform.Starter")
 	}
 }
 
-// Who may not start VMs is told before, and may still bring them.
-func TestExamineSaysWhoMayNotStart(t *testing.T) {
+// Examine warns if the account may not start VMs. Check still succeeds.
+func TestExamineWarnsOfMissingStartPermission(t *testing.T) {
 	for _, denied := range []bool{false, true} {
-		_, c := start(t, kube.Config{Denied: map[string]bool{"patch virtualmachines": denied}})
-		looks := c.Examine(t.Context(), platform.Rights)
-		last := looks[len(looks)-1]
+		_, c := startCluster(t, kube.Config{Denied: map[string]bool{"patch virtualmachines": denied}})
+		results := c.Examine(t.Context(), platform.Rights)
+		last := results[len(results)-1]
 		if (last.Err != nil) != denied || last.WarningOnly != denied || denied && !strings.Contains(fault.HintOf(last.Err), "--verb=patch") {
 			t.Errorf("denied %v: %+v", denied, last)
 		}

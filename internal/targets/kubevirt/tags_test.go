@@ -12,19 +12,19 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// What Kubernetes takes for the name in a label's key, and for its value.
+// Formats that Kubernetes accepts for the name in a label's key and for its value.
 var (
 	labelName  = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 	labelValue = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
 )
 
 func TestTagLabels(t *testing.T) {
-	vm := with(biosVM(), func(vm *inventory.VM) {
+	vm := changedVM(biosVM(), func(vm *inventory.VM) {
 		vm.Tags = []inventory.Tag{{Category: "App", Name: "db"}, {Category: "App", Name: "web 1.2_b"}, {Category: "app", Name: "x"}, {Category: "Kunde", Name: "Müller & Söhne"}}
 	})
 	want := map[string]string{tagLabel + "App": "db", tagLabel + "App-2": "web-1.2_b", tagLabel + "app-3": "x", tagLabel + "Kunde": "Muller-Sohne"}
 	if got := tagLabels(vm); !maps.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -33,7 +33,7 @@ func FuzzTagLabels(f *testing.F) {
 		f.Add(seed, seed)
 	}
 	f.Fuzz(func(t *testing.T, category, name string) {
-		vm := with(biosVM(), func(vm *inventory.VM) {
+		vm := changedVM(biosVM(), func(vm *inventory.VM) {
 			for _, c := range []string{category, strings.ToUpper(category), name, category} {
 				vm.Tags = append(vm.Tags, inventory.Tag{Category: c, Name: name})
 			}
@@ -51,13 +51,13 @@ func FuzzTagLabels(f *testing.F) {
 	})
 }
 
-// The annotations have tags and attributes to the letter, as JSON, as far as there is room; what there is
-// no room for is told.
+// The annotations contain the tags and attributes unchanged, as JSON. If they are too large, the rest is left out
+// with a warning.
 func TestAnnotationsHaveTagsAndAttributes(t *testing.T) {
-	vm := with(bigVM(), func(vm *inventory.VM) { vm.Attributes["Owner"] = "<R&D>\x00" })
-	check := func(left int) {
+	vm := changedVM(bigVM(), func(vm *inventory.VM) { vm.Attributes["Owner"] = "<R&D>\x00" })
+	check := func(omitted int) {
 		t.Helper()
-		o, err := newObjects(definition(vm), bigOptions())
+		o, err := newObjects(newDefinition(vm), bigOptions())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,15 +68,15 @@ func TestAnnotationsHaveTagsAndAttributes(t *testing.T) {
 			t.Fatalf("%.200q and %.200q are not JSON", notes[tagsNote], notes[attributesNote])
 		}
 		if !slices.Equal(tags, vm.Tags[:len(tags)]) || attributes["Owner"] != vm.Attributes["Owner"] {
-			t.Errorf("%.200q and %.200q", tags, attributes)
+			t.Errorf("got tags %.200q and attributes %.200q", tags, attributes)
 		}
 		size := 0
 		for key, value := range notes {
 			size += len(key) + len(value)
 		}
 		warned := slices.ContainsFunc(o.warnings, func(w inventory.Warning) bool { return w.Code == "tags" && w.Remedy != "" })
-		if got := len(vm.Tags) - len(tags) + len(vm.Attributes) - len(attributes); (got > 0) != (left > 0) || warned != (left > 0) || size > 256<<10 {
-			t.Errorf("%d are left out, warned %v, %d bytes", got, warned, size)
+		if got := len(vm.Tags) - len(tags) + len(vm.Attributes) - len(attributes); (got > 0) != (omitted > 0) || warned != (omitted > 0) || size > 256<<10 {
+			t.Errorf("%d left out, warning %v, %d bytes", got, warned, size)
 		}
 	}
 	check(0)
@@ -88,14 +88,14 @@ func TestAnnotationsHaveTagsAndAttributes(t *testing.T) {
 	check(1)
 }
 
-// What is said before are the labels, in order.
+// The outline contains the labels in order.
 func TestOutlineHasTheLabels(t *testing.T) {
-	o, err := newOutline(definition(bigVM()), bigOptions(), "somewhere")
+	o, err := newOutline(newDefinition(bigVM()), bigOptions(), "somewhere")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{tagLabel + "App=db", tagLabel + "App-2=web-more", tagLabel + "Env=Prod"}
 	if len(o.Tags) != 1+len(bigVM().Tags) || !slices.Equal(o.Tags[1:4], want) || o.Attributes["Cost centre"] == "" {
-		t.Errorf("%q, %q", o.Tags, o.Attributes)
+		t.Errorf("got tags %q and attributes %q", o.Tags, o.Attributes)
 	}
 }

@@ -22,7 +22,7 @@ func TestListValues(t *testing.T) {
 		{kube.Config{}, "volumeMode", ""},
 		{kube.Config{Classes: []string{"fast"}, Denied: denied}, "storageClass", "error"},
 	} {
-		lab, c := start(t, tt.config)
+		lab, c := startCluster(t, tt.config)
 		lab.Put("network-attachment-definitions", "vms", "lan", map[string]any{})
 		lab.Put("network-attachment-definitions", "other", "dmz", map[string]any{})
 		names, err := c.ListValues(t.Context(), tt.parameter)
@@ -35,9 +35,9 @@ func TestListValues(t *testing.T) {
 	}
 }
 
-// An account with rights in its namespace only is offered the networks of that namespace.
+// An account with rights in one namespace gets the networks of that namespace.
 func TestListValuesOfOneNamespace(t *testing.T) {
-	lab, c := start(t, kube.Config{OwnNetworks: true}, func(a *address) { a.Namespace = "vms" })
+	lab, c := startCluster(t, kube.Config{OwnNetworks: true}, func(a *address) { a.Namespace = "vms" })
 	lab.Put("network-attachment-definitions", "vms", "lan", map[string]any{})
 	lab.Put("network-attachment-definitions", "other", "dmz", map[string]any{})
 	if names, err := c.ListValues(t.Context(), "network"); err != nil || strings.Join(names, " ") != "multus:vms/lan pod" {

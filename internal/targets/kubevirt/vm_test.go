@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// biosVM is the plainest VM there is: one pvscsi disk, one vmxnet3 card.
+// biosVM is a simple VM with one pvscsi disk and one vmxnet3 card.
 func biosVM() *inventory.VM {
 	return &inventory.VM{
 		Ref: "7", Name: "web 01", UUID: "564d1234-0000-1111-2222-333344445555",
@@ -27,12 +27,13 @@ func biosVM() *inventory.VM {
 	}
 }
 
-func with(vm *inventory.VM, change func(*inventory.VM)) *inventory.VM {
+// changedVM applies change to vm and returns it.
+func changedVM(vm *inventory.VM, change func(*inventory.VM)) *inventory.VM {
 	change(vm)
 	return vm
 }
 
-// bigVM has everything at once.
+// bigVM has a value in every supported field.
 func bigVM() *inventory.VM {
 	vm := biosVM()
 	vm.Name, vm.GuestID = `Näme/with "all" <of> & it: 日本`, "windows2019srv_64Guest"
@@ -58,7 +59,7 @@ func bigVM() *inventory.VM {
 	return vm
 }
 
-// bigOptions say everything that can be said.
+// bigOptions has a value in every field.
 func bigOptions() Options {
 	return Options{
 		Namespace: "vms", StorageClass: "fast.example.com", AccessMode: "ReadWriteMany", VolumeMode: "Block",
@@ -66,8 +67,8 @@ func bigOptions() Options {
 	}
 }
 
-// definition gives vm the images that a stage would have.
-func definition(vm *inventory.VM, reports ...guest.Report) targets.Definition {
+// newDefinition returns a definition of vm with images as in a stage.
+func newDefinition(vm *inventory.VM, reports ...guest.Report) targets.Definition {
 	def := targets.Definition{VM: vm, Guest: reports, Decamp: "v0.0.0-test"}
 	for i, d := range vm.Disks {
 		file := fmt.Sprintf("/srv/stage/vm/vm-disk%d.raw", i)
@@ -78,12 +79,12 @@ func definition(vm *inventory.VM, reports ...guest.Report) targets.Definition {
 	return def
 }
 
-func onVirtioBlk(def targets.Definition) targets.Definition {
+func withVirtioBlk(def targets.Definition) targets.Definition {
 	def.Hardware = targets.VirtioBlk
 	return def
 }
 
-func converted(def targets.Definition) targets.Definition {
+func withVirtio(def targets.Definition) targets.Definition {
 	def.Hardware = targets.Virtio
 	return def
 }

@@ -22,12 +22,12 @@ func TestAddresses(t *testing.T) {
 	}
 	for text, want := range tests {
 		if got, err := parseAddress(text); err != nil || got != want {
-			t.Errorf("%s: %+v, %v", text, got, err)
+			t.Errorf("parseAddress(%q) = %+v, %v; want %+v", text, got, err, want)
 		}
 	}
 }
 
-func TestAddressesThatMakeNoSense(t *testing.T) {
+func TestInvalidAddresses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"", "qemu", "xen:///system", "qemu:///", "qemu:///embed", "qemu+libssh2://kvm1/system", "qemu+ssh:///system", "qemu+unix://kvm1/system",
@@ -35,13 +35,13 @@ func TestAddressesThatMakeNoSense(t *testing.T) {
 		"qemu+ssh://root:secret@kvm1/system", "qemu://kvm1:port/system", "qemu://:0/system", "qemu://root@/system", "\x00",
 	} {
 		if a, err := parseAddress(text); !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" {
-			t.Errorf("%q: %+v, %v", text, a, err)
+			t.Errorf("parseAddress(%q) = %+v, %v; want an invalid address with a hint", text, a, err)
 		}
 	}
 }
 
-// No address becomes an option of ssh, or a command of its own on the other side.
-func TestSSHTakesAddressesAsTheyAre(t *testing.T) {
+// An address cannot add an option of ssh or a second command on the remote machine.
+func TestSSHArguments(t *testing.T) {
 	t.Parallel()
 	a, err := parseAddress("qemu+ssh://root@kvm1:2222/system?socket=/run/it%27s%3Breboot&keyfile=/k")
 	if err != nil {
@@ -50,10 +50,10 @@ func TestSSHTakesAddressesAsTheyAre(t *testing.T) {
 	args := sshLogin(a).Arguments(remoteCommand(a))
 	end := slices.Index(args, "--")
 	if want := []string{"kvm1", `exec nc -U '/run/it'\''s;reboot'`}; end < 0 || !slices.Equal(args[end+1:], want) {
-		t.Errorf("ssh %q", args)
+		t.Errorf("got ssh arguments %q, want %q at the end", args, want)
 	}
-	if given := strings.Join(args[:end], " "); !strings.Contains(given, "BatchMode=yes") || !strings.HasSuffix(given, "-p 2222 -l root -i /k -o IdentitiesOnly=yes") {
-		t.Errorf("ssh %s", given)
+	if options := strings.Join(args[:end], " "); !strings.Contains(options, "BatchMode=yes") || !strings.HasSuffix(options, "-p 2222 -l root -i /k -o IdentitiesOnly=yes") {
+		t.Errorf("got ssh options %s", options)
 	}
 }
 
@@ -67,10 +67,10 @@ func FuzzAddress(f *testing.F) {
 		}
 		again, err := parseAddress(a.String())
 		if err != nil || again.host != a.host || again.driver != a.driver || again.user != a.user || again.port != a.port {
-			t.Errorf("%q became %q, which is %+v, %v", text, a, again, err)
+			t.Errorf("%q formats as %q, which parses as %+v, %v", text, a, again, err)
 		}
 		if strings.HasPrefix(a.host, "-") || a.pool == "" {
-			t.Errorf("%q is %+v", text, a)
+			t.Errorf("parseAddress(%q) = %+v", text, a)
 		}
 	})
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// webVM has one disk of so many bytes.
+// webVM returns a VM with one disk of this size.
 func webVM(size int64) *inventory.VM {
 	return &inventory.VM{
 		Ref: "7", Name: "web 01", UUID: "564d1234-0000-1111-2222-333344445555",
@@ -36,8 +36,8 @@ func webVM(size int64) *inventory.VM {
 	}
 }
 
-// onStage writes vm's disk to a stage, as the steps before commit do.
-func onStage(t *testing.T, vm *inventory.VM, p platform.Platform, data []byte) (*dir.Target, *platform.Target, targets.Definition) {
+// stageVM writes vm's disk to a stage, like the steps before commit.
+func stageVM(t *testing.T, vm *inventory.VM, p platform.Platform, data []byte) (*dir.Target, *platform.Target, targets.Definition) {
 	t.Helper()
 	stage, err := dir.New(t.TempDir(), dir.Options{Domain: dir.DomainOptions{Type: "qemu"}})
 	if err != nil {
@@ -66,12 +66,12 @@ func onStage(t *testing.T, vm *inventory.VM, p platform.Platform, data []byte) (
 	return stage, to, targets.Definition{VM: vm, Images: images, Decamp: "v0.0.0-test"}
 }
 
-// A delivered VM is right when libvirt starts it and its guest finds the hardware it had.
+// libvirt starts a delivered VM, and its guest detects the expected hardware.
 func TestDeliveredVMBoots(t *testing.T) {
 	t.Parallel()
 	linked := func(t *testing.T, d *daemon) *site { return newSite(t, d, false) }
 	uploaded := func(t *testing.T, d *daemon) *site { return newSite(t, d, true) }
-	onLVM := func(t *testing.T, d *daemon) *site { return newGroupSiteOf(t, d, 2*tinyguest.Size) }
+	onLVM := func(t *testing.T, d *daemon) *site { return newGroupSiteOfSize(t, d, 2*tinyguest.Size) }
 	byEFI := func(vm *inventory.VM) { vm.Firmware = inventory.EFI }
 	withTPM := func(vm *inventory.VM) { vm.Firmware, vm.VTPM = inventory.EFI, true }
 	tests := []struct {
@@ -83,7 +83,7 @@ func TestDeliveredVMBoots(t *testing.T) {
 		slow   bool
 	}{
 		{"linked", linked, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi", true},
-		{"linked, by its boot entry", linked, byEFI, tinyguest.Entry, "virtio_scsi", false}, // it has no fallback loader
+		{"linked, by its boot entry", linked, byEFI, tinyguest.Entry, "virtio_scsi", false}, // without a fallback loader
 		{"uploaded, with EFI and a TPM", uploaded, withTPM, tinyguest.UEFI, "virtio_scsi", true},
 		{"on LVM", onLVM, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi", true},
 	}
@@ -100,19 +100,19 @@ func TestDeliveredVMBoots(t *testing.T) {
 			vm := webVM(int64(len(image)))
 			tt.change(vm)
 			s := tt.site(t, ownDaemon(t))
-			_, to, def := onStage(t, vm, s.place, image)
-			def.EFI = stateOf(t, to, def.Images[0])
+			_, to, def := stageVM(t, vm, s.platform, image)
+			def.EFI = detectEFIState(t, to, def.Images[0])
 			if err := to.Publish(t.Context(), def); err != nil {
 				t.Fatal(err)
 			}
 			if left, err := filepath.Glob(filepath.Join(filepath.Dir(def.Images[0].Final), "*.raw")); err != nil || len(left) > 0 {
-				t.Errorf("%v are still on the stage", left)
+				t.Errorf("the stage still has %v", left)
 			}
-			s.start(t, vm)
+			s.startVM(t, vm)
 			if err := to.Withdraw(t.Context(), vm); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-				t.Errorf("withdraw a VM that runs: %v", err)
+				t.Errorf("Withdraw of a running VM: %v", err)
 			}
-			s.boots(t, vm, tt.driver)
+			s.waitForBoot(t, vm, tt.driver)
 			s.eventually(t, "the guest powers off", func() bool {
 				domains, _ := s.domains(t)
 				return domains[0].ID == -1
@@ -120,15 +120,15 @@ func TestDeliveredVMBoots(t *testing.T) {
 			if err := to.Withdraw(t.Context(), vm); err != nil {
 				t.Error(err)
 			}
-			if left := s.things(t); len(left) > 0 {
-				t.Errorf("%q is left", left)
+			if left := s.listObjects(t); len(left) > 0 {
+				t.Errorf("remaining objects: %q", left)
 			}
 		})
 	}
 }
 
-// stateOf is what an image offers as boot entries.
-func stateOf(t *testing.T, to *platform.Target, img targets.Image) *efi.State {
+// detectEFIState returns the boot entries that an image provides.
+func detectEFIState(t *testing.T, to *platform.Target, img targets.Image) *efi.State {
 	t.Helper()
 	src, err := to.Read(t.Context(), img)
 	if err != nil {
@@ -143,18 +143,18 @@ func stateOf(t *testing.T, to *platform.Target, img targets.Image) *efi.State {
 	return &state
 }
 
-func (s *site) start(t *testing.T, vm *inventory.VM) {
+func (s *site) startVM(t *testing.T, vm *inventory.VM) {
 	t.Helper()
-	if err := s.say("network"); err != nil {
+	if err := s.run("network"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.say("boot", vm.Name); err != nil {
+	if err := s.run("boot", vm.Name); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// boots waits for vm's guest to tell what it found.
-func (s *site) boots(t *testing.T, vm *inventory.VM, driver string) {
+// waitForBoot waits until vm's guest prints its marker, and compares it with vm.
+func (s *site) waitForBoot(t *testing.T, vm *inventory.VM, driver string) {
 	t.Helper()
 	s.eventually(t, "a marker is on the console", func() bool {
 		text, err := os.ReadFile(filepath.Join(s.folder, "console"))
@@ -175,69 +175,69 @@ func (s *site) boots(t *testing.T, vm *inventory.VM, driver string) {
 	})
 }
 
-// eventually waits for something, with patience.
-func (s *site) eventually(t *testing.T, what string, so func() bool) {
+// eventually waits until the condition holds.
+func (s *site) eventually(t *testing.T, condition string, holds func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), daemonTimeout)
 	defer cancel()
-	for every := time.Tick(200 * time.Millisecond); !so(); {
+	for every := time.Tick(200 * time.Millisecond); !holds(); {
 		select {
 		case <-every:
 		case <-ctx.Done():
-			t.Fatalf("it is not so that %s", what)
+			t.Fatalf("timeout while waiting until %s", condition)
 		}
 	}
 }
 
-// Libvirtd dies in the middle of an upload. What it had stays, until the next delivery takes it away.
+// If libvirtd crashes during an upload, the partial volume stays until the next delivery replaces it.
 func TestLibvirtdDiesDuringAnUpload(t *testing.T) {
 	t.Parallel()
 	d := ownDaemon(t)
 	s := newSite(t, d, true)
 	data := bytes.Repeat([]byte("all but nothing "), 4<<20)
 	vm := webVM(int64(len(data)))
-	stage, to, def := onStage(t, vm, s.place, data)
-	whole := platform.Delivery{Definition: def, Open: to.Read}
+	stage, to, def := stageVM(t, vm, s.platform, data)
+	complete := platform.Delivery{Definition: def, Open: to.Read}
 	var err error
-	if whole.Domain, err = stage.Domain(def); err != nil {
+	if complete.Domain, err = stage.Domain(def); err != nil {
 		t.Fatal(err)
 	}
-	cut := whole
-	cut.Open = func(ctx context.Context, img targets.Image) (disk.Source, error) {
+	interrupted := complete
+	interrupted.Open = func(ctx context.Context, img targets.Image) (disk.Source, error) {
 		src, err := to.Read(ctx, img)
-		return &fatal{Source: src, at: img.Size / 2, kill: func() error { return d.say("kill") }}, err
+		return &killingDisk{Source: src, at: img.Size / 2, kill: func() error { return d.run("kill") }}, err
 	}
-	if _, err := s.place.Deliver(t.Context(), cut); !fault.Is(err, fault.Transient) || fault.HintOf(err) == "" {
-		t.Errorf("libvirtd is gone: %v (%v), want transient with a remedy", err, fault.KindOf(err))
+	if _, err := s.platform.Deliver(t.Context(), interrupted); !fault.Is(err, fault.Transient) || fault.HintOf(err) == "" {
+		t.Errorf("Deliver while libvirtd crashes: got %v (%v), want transient with a hint", err, fault.KindOf(err))
 	}
-	if err := s.place.Check(t.Context(), vm); !fault.Is(err, fault.Unreachable) || fault.HintOf(err) == "" {
-		t.Errorf("libvirtd is not there: %v, want unreachable with a remedy", err)
+	if err := s.platform.Check(t.Context(), vm); !fault.Is(err, fault.Unreachable) || fault.HintOf(err) == "" {
+		t.Errorf("Check without libvirtd: got %v, want unreachable with a hint", err)
 	}
-	if err := d.say("start"); err != nil {
+	if err := d.run("start"); err != nil {
 		t.Fatal(err)
 	}
-	s.client = d.client(t)
-	if _, err := s.place.Deliver(t.Context(), whole); err != nil {
+	s.client = d.newClient(t)
+	if _, err := s.platform.Deliver(t.Context(), complete); err != nil {
 		t.Fatal(err)
 	}
-	seen := s.seen(t)
-	if len(seen) != 1 || len(seen[0].Disks) != 1 || !bytes.Equal(seen[0].Disks[0], data) {
-		t.Errorf("%d VMs, or their disks differ", len(seen))
+	vms := s.storedVMs(t)
+	if len(vms) != 1 || len(vms[0].Disks) != 1 || !bytes.Equal(vms[0].Disks[0], data) {
+		t.Errorf("got %d VMs, want 1 with the staged disk", len(vms))
 	}
-	if things := s.things(t); len(things) != 2 {
-		t.Errorf("there is %q, want a domain and a volume", things)
+	if objects := s.listObjects(t); len(objects) != 2 {
+		t.Errorf("got %q, want a domain and a volume", objects)
 	}
 }
 
-// fatal is a disk at one place of which somebody kills libvirtd.
-type fatal struct {
+// killingDisk calls kill when it is read at offset at for the first time.
+type killingDisk struct {
 	disk.Source
 	at   int64
 	kill func() error
 	done bool
 }
 
-func (f *fatal) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (f *killingDisk) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if off >= f.at && !f.done {
 		f.done = true
 		if err := f.kill(); err != nil {
@@ -247,4 +247,4 @@ func (f *fatal) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return f.Source.ReadAt(ctx, p, off)
 }
 
-func (f *fatal) Hints() disk.Hints { return disk.Hints{} }
+func (f *killingDisk) Hints() disk.Hints { return disk.Hints{} }

@@ -9,38 +9,38 @@ import (
 	"github.com/decamp/decamp/internal/targets/targettest"
 )
 
-// tapped is a connection whose client writes one message at a time.
-type tapped struct {
+// hookedConn is a connection whose client writes one message at a time. The hook decides the outcome of each call.
+type hookedConn struct {
 	net.Conn
-	tap  *targettest.CallHook
-	deaf atomic.Bool // the next answer gets lost
+	hook       *targettest.CallHook
+	loseAnswer atomic.Bool // the next answer is lost
 }
 
-// changing are the numbers of the calls of a delivery that change something: volumes are created, removed and
-// filled, domains are removed and defined.
-var changing = map[uint32]bool{93: true, 94: true, upload: true, 231: true, 350: true}
+// changingCalls are the numbers of the calls that change something: they create, remove and fill volumes, and remove
+// and define domains.
+var changingCalls = map[uint32]bool{93: true, 94: true, upload: true, 231: true, 350: true}
 
-var errTapped = errors.New("connection reset by the test")
+var errHook = errors.New("connection reset by the test")
 
-func (c *tapped) Write(p []byte) (int, error) {
+func (c *hookedConn) Write(p []byte) (int, error) {
 	const procAt, kindAt, call = 12, 16, 0
 	if binary.BigEndian.Uint32(p[kindAt:]) == call {
-		switch c.tap.NextOutcome(!changing[binary.BigEndian.Uint32(p[procAt:])]) {
+		switch c.hook.NextOutcome(!changingCalls[binary.BigEndian.Uint32(p[procAt:])]) {
 		case targettest.Lost:
 			_ = c.Close()
-			return 0, errTapped
+			return 0, errHook
 		case targettest.Unanswered:
-			c.deaf.Store(true)
+			c.loseAnswer.Store(true)
 		}
 	}
 	return c.Conn.Write(p)
 }
 
-func (c *tapped) Read(p []byte) (int, error) {
+func (c *hookedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err == nil && c.deaf.Load() {
+	if err == nil && c.loseAnswer.Load() {
 		_ = c.Close()
-		return 0, errTapped
+		return 0, errHook
 	}
 	return n, err
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/decamp/decamp/internal/targets/targettest"
 )
 
-func TestConformanceWhereImagesAreLinked(t *testing.T) {
+func TestConformanceWithLinkedImages(t *testing.T) {
 	t.Parallel()
-	h := harness(sharedDaemon(t), false)
-	h.SecondMode = true // TestConformanceWhereImagesAreUploaded has the other
+	h := newHarness(sharedDaemon(t), false)
+	h.SecondMode = true // TestConformanceWithUploadedImages runs all cases
 	targettest.Run(t, h)
 }
 
-func TestConformanceWhereImagesAreUploaded(t *testing.T) {
+func TestConformanceWithUploadedImages(t *testing.T) {
 	t.Parallel()
-	targettest.Run(t, harness(sharedDaemon(t), true))
+	targettest.Run(t, newHarness(sharedDaemon(t), true))
 }

@@ -14,45 +14,45 @@ import (
 	"github.com/decamp/decamp/test/program"
 )
 
-// patience is for a machine that has much else to do.
-const patience = libvirttest.Patience
+// daemonTimeout is long enough for a loaded machine.
+const daemonTimeout = libvirttest.Patience
 
-// A daemon is a real libvirtd, with the names that the tests use.
+// A daemon is a real libvirtd with helper methods for the tests.
 type daemon struct {
 	*libvirttest.Daemon
 	folder string
 }
 
 const (
-	wide    = 4 // number of parallel tests, which mostly wait for libvirtd and the programs that it starts
-	daemons = 3 // number of daemons that tests take over from each other
+	parallelTests = 4 // number of parallel tests, which mostly wait for libvirtd and its child processes
+	sharedDaemons = 3 // number of daemons that tests share, one after the other
 )
 
-// idle has the daemons that no test uses; nil is one that is not started yet.
-var idle = make(chan *daemon, daemons)
+// idleDaemons has the daemons that no test uses. A nil daemon is not started yet.
+var idleDaemons = make(chan *daemon, sharedDaemons)
 
 func TestMain(m *testing.M) {
-	program.Wide(wide)
-	for range daemons {
-		idle <- nil
+	program.Wide(parallelTests)
+	for range sharedDaemons {
+		idleDaemons <- nil
 	}
 	code := m.Run()
-	for range daemons {
-		if d := <-idle; d != nil {
+	for range sharedDaemons {
+		if d := <-idleDaemons; d != nil {
 			d.end()
 		}
 	}
 	os.Exit(code)
 }
 
-// sharedDaemon returns a daemon that only the test uses until it ends, and that it has to leave running.
+// sharedDaemon returns a daemon that only this test uses until it ends. The test must leave it running.
 func sharedDaemon(t *testing.T) *daemon {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts libvirtd")
 	}
-	d := <-idle
-	t.Cleanup(func() { idle <- d })
+	d := <-idleDaemons
+	t.Cleanup(func() { idleDaemons <- d })
 	if d == nil {
 		var err error
 		if d, err = startDaemon(); err != nil {
@@ -62,6 +62,7 @@ func sharedDaemon(t *testing.T) *daemon {
 	return d
 }
 
+// ownDaemon returns a new daemon that ends with the test.
 func ownDaemon(t *testing.T) *daemon {
 	t.Helper()
 	if testing.Short() {
@@ -83,31 +84,31 @@ func startDaemon() (*daemon, error) {
 	return &daemon{Daemon: d, folder: d.Folder}, nil
 }
 
-func (d *daemon) say(word string, args ...any) error { return d.Run(word, args...) }
-func (d *daemon) end()                               { d.End() }
-func (d *daemon) socket() string                     { return d.Socket() }
+func (d *daemon) run(command string, args ...any) error { return d.Run(command, args...) }
+func (d *daemon) end()                                  { d.End() }
+func (d *daemon) socket() string                        { return d.Socket() }
 
 func (d *daemon) virsh(t *testing.T, args ...string) string {
 	t.Helper()
 	return d.Virsh(t, args...)
 }
 
-// client is a connection to look at things.
-func (d *daemon) client(t *testing.T) *rpc.Client {
+// newClient returns a connection for assertions.
+func (d *daemon) newClient(t *testing.T) *rpc.Client {
 	t.Helper()
 	conn, err := net.Dial("unix", d.socket())
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := rpc.New(conn, patience)
+	c := rpc.New(conn, daemonTimeout)
 	if err := c.Open(context.WithoutCancel(t.Context()), "qemu:///system"); err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// keeps lists what is in some of libvirt's own folders.
-func (d *daemon) keeps(t *testing.T, folders ...string) (names []string) {
+// libvirtFiles lists the files in folders of libvirt's state.
+func (d *daemon) libvirtFiles(t *testing.T, folders ...string) (names []string) {
 	t.Helper()
 	root, err := d.Root()
 	if err != nil {

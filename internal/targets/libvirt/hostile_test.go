@@ -10,10 +10,10 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// lvName is what LVM takes as the name of a volume.
+// lvName matches the names that LVM accepts for a volume.
 var lvName = regexp.MustCompile(`^[A-Za-z0-9+_.][A-Za-z0-9+_.-]{0,126}$`)
 
-// TestHostileInventoryInVolumes names and describes the volumes of hostile VMs, and reads them from XML.
+// Volume names, XML and marks of hostile VMs are valid and parse to the same values.
 func TestHostileInventoryInVolumes(t *testing.T) {
 	t.Parallel()
 	r := inventorytest.New(11)
@@ -23,7 +23,7 @@ func TestHostileInventoryInVolumes(t *testing.T) {
 		vm.RemoveInvalid()
 		name := volumeName(namemap.Map{}, vm, i%4, targets.Raw)
 		if !lvName.MatchString(name) || reserved.MatchString(name) || reservedPrefix.MatchString(name) {
-			t.Fatalf("LVM does not take the name %q of %q", name, vm.Name)
+			t.Fatalf("LVM does not accept the name %q for %q", name, vm.Name)
 		}
 		text, err := volumeXML(pool{block: i%2 == 0}, name, int64(i))
 		if err != nil {
@@ -42,7 +42,7 @@ func TestHostileInventoryInVolumes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !d.hasMark(vm, "<domain><name>x</name><metadata>"+string(marked)+"</metadata></domain>") {
-			t.Fatalf("mark %s", marked)
+			t.Fatalf("mark %s is not recognized", marked)
 		}
 	}
 }

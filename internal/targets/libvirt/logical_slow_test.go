@@ -8,11 +8,11 @@ import (
 	"github.com/decamp/decamp/internal/targets/targettest"
 )
 
-// Each of its many pools takes seconds: libvirt runs LVM's programs at every step.
+// Each pool takes several seconds, because libvirt runs LVM commands for every step.
 func TestConformanceOnLVM(t *testing.T) {
 	t.Parallel()
 	d := sharedDaemon(t)
-	h := harness(d, true)
+	h := newHarness(d, true)
 	h.New = func(t *testing.T) targettest.Site { return newGroupSite(t, d).site() }
 	targettest.Run(t, h)
 }

@@ -21,31 +21,31 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// extent is what volumes of LVM's are made of, in bytes.
-const extent = 4 << 20
+// extentSize is the size of an LVM extent in bytes.
+const extentSize = 4 << 20
 
-// newGroupSite makes a pool of a volume group, on a device full of what is not zero: of 60 MiB.
+// newGroupSite creates a pool on a volume group of 60 MiB. The device contains old data.
 func newGroupSite(t *testing.T, d *daemon) *site {
 	t.Helper()
-	return newGroupSiteOf(t, d, 64<<20)
+	return newGroupSiteOfSize(t, d, 64<<20)
 }
 
-// newGroupSiteOf makes one on a device of so many bytes.
-func newGroupSiteOf(t *testing.T, d *daemon, size int) *site {
+// newGroupSiteOfSize creates a pool on a volume group with a device of this size.
+func newGroupSiteOfSize(t *testing.T, d *daemon, size int) *site {
 	t.Helper()
-	s := &site{daemon: d, client: d.client(t), group: fmt.Sprintf("vg%d", pools.Add(1))}
+	s := &site{daemon: d, client: d.newClient(t), group: fmt.Sprintf("vg%d", poolCount.Add(1))}
 	file := filepath.Join(d.folder, s.group)
 	if err := os.WriteFile(file, bytes.Repeat([]byte("what was there "), size/15), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.say("vg", s.group, file); err != nil {
+	if err := d.run("vg", s.group, file); err != nil {
 		t.Fatal(err)
 	}
 	d.virsh(t, "pool-create-as", s.group, "logical", "--source-name", s.group, "--target", "/dev/"+s.group)
-	s.place = s.placeOf(t, s.group)
+	s.platform = s.newPlatform(t, s.group)
 	t.Cleanup(func() {
-		s.clear(t, s.group)
-		if err := d.say("novg", s.group); err != nil {
+		s.cleanUp(t, s.group)
+		if err := d.run("novg", s.group); err != nil {
 			t.Error(err)
 		}
 		if err := os.Remove(file); err != nil {
@@ -55,8 +55,8 @@ func newGroupSiteOf(t *testing.T, d *daemon, size int) *site {
 	return s
 }
 
-// devices are the volumes of the site's group, in order of their names, and where each can be read here.
-func (s *site) devices(t *testing.T) (names []string, device map[string]string) {
+// logicalVolumes returns the names of the group's volumes in order, and the path of the device for each name.
+func (s *site) logicalVolumes(t *testing.T) (names []string, device map[string]string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.folder, "lvm", s.group, "*.dev"))
 	if err != nil {
@@ -74,10 +74,10 @@ func (s *site) devices(t *testing.T) (names []string, device map[string]string) 
 	return names, device
 }
 
-// deviceThings are volumes, as they are.
-func (s *site) deviceThings(t *testing.T) (all []string) {
+// describeVolumes lists the volumes with their checksums.
+func (s *site) describeVolumes(t *testing.T) (all []string) {
 	t.Helper()
-	names, device := s.devices(t)
+	names, device := s.logicalVolumes(t)
 	for _, name := range names {
 		p, err := os.ReadFile(device[name])
 		if err != nil {
@@ -88,53 +88,53 @@ func (s *site) deviceThings(t *testing.T) (all []string) {
 	return all
 }
 
-// readDevice returns what the guest would find on a disk: QEMU has no more of the device than the slice.
+// readDevice returns the data that the guest finds on a disk. QEMU uses only the slice of the device.
 func (s *site) readDevice(t *testing.T, disk libvirtxml.DomainDisk) []byte {
 	t.Helper()
 	folder, name := filepath.Split(disk.Source.Block.Dev)
 	if folder != "/dev/"+s.group+"/" || disk.Driver.Type != "raw" {
-		t.Errorf("disk %s is not in the pool, or %s", disk.Source.Block.Dev, disk.Driver.Type)
+		t.Errorf("disk %s with format %s: want a raw disk in the pool", disk.Source.Block.Dev, disk.Driver.Type)
 	}
-	_, device := s.devices(t)
+	_, device := s.logicalVolumes(t)
 	p, err := os.ReadFile(device[name])
 	if err != nil {
 		t.Fatal(err)
 	}
 	if slices := disk.Source.Slices; slices != nil {
 		if len(slices.Slices) != 1 || slices.Slices[0].Offset != 0 || slices.Slices[0].Type != "storage" || slices.Slices[0].Size >= uint(len(p)) {
-			t.Errorf("slices %+v of %d bytes", slices.Slices, len(p))
+			t.Errorf("got slices %+v of %d bytes", slices.Slices, len(p))
 		}
 		p = p[:slices.Slices[0].Size]
 	}
 	return p
 }
 
-// Libvirt reports what it stored, so a device that keeps what was in a hole is found out.
-func TestDeviceThatKeepsWhatWasThere(t *testing.T) {
+// Deliver compares the stored data with the image, so it detects old data in a hole.
+func TestStaleDataInHoleIsDetected(t *testing.T) {
 	t.Parallel()
 	s := newGroupSite(t, sharedDaemon(t))
 	data := append(bytes.Repeat([]byte{7}, 1<<20), make([]byte, 7<<20)...)
 	vm := webVM(int64(len(data)))
-	_, to, def := onStage(t, vm, s.place, data)
-	end := s.watch(download, func() { s.spoil(t, 5<<20) })
+	_, to, def := stageVM(t, vm, s.platform, data)
+	end := s.watchCalls(download, func() { s.corruptVolumes(t, 5<<20) })
 	if err := to.Publish(t.Context(), def); !fault.Is(err, fault.Corrupt) || fault.HintOf(err) == "" {
-		t.Errorf("%v (%s), want corrupt with a remedy", err, fault.HintOf(err))
+		t.Errorf("got %v (%s), want corrupt with a hint", err, fault.HintOf(err))
 	}
-	if left := s.things(t); len(left) > 0 {
-		t.Errorf("%q is left", left)
+	if left := s.listObjects(t); len(left) > 0 {
+		t.Errorf("remaining objects: %q", left)
 	}
 	end()
 	if err := to.Publish(t.Context(), def); err != nil {
 		t.Fatalf("%v (%s)", err, fault.HintOf(err))
 	}
-	if seen := s.seen(t); len(seen) != 1 || !bytes.Equal(seen[0].Disks[0], data) {
-		t.Errorf("%d VMs, or their disks differ", len(seen))
+	if vms := s.storedVMs(t); len(vms) != 1 || !bytes.Equal(vms[0].Disks[0], data) {
+		t.Errorf("got %d VMs, want 1 with the staged disk", len(vms))
 	}
 }
 
-// spoil writes a byte into every volume, which libvirt does not know of.
-func (s *site) spoil(t *testing.T, off int64) {
-	_, device := s.devices(t)
+// corruptVolumes writes a byte to every volume, bypassing libvirt.
+func (s *site) corruptVolumes(t *testing.T, off int64) {
+	_, device := s.logicalVolumes(t)
 	for _, path := range device {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err == nil {
@@ -149,20 +149,20 @@ func (s *site) spoil(t *testing.T, off int64) {
 	}
 }
 
-// watched is a connection that has something done before each call of a kind.
-type watched struct {
+// watchedConn is a connection that calls do before each call with the number proc.
+type watchedConn struct {
 	net.Conn
 	proc uint32
 	do   func()
 }
 
-// Numbers of calls that are watched.
+// Numbers of watched calls.
 const (
 	upload   = 208
 	download = 209
 )
 
-func (w *watched) Write(p []byte) (int, error) {
+func (w *watchedConn) Write(p []byte) (int, error) {
 	const procAt, kindAt, call = 12, 16, 0
 	if binary.BigEndian.Uint32(p[procAt:]) == w.proc && binary.BigEndian.Uint32(p[kindAt:]) == call {
 		w.do()
@@ -170,18 +170,19 @@ func (w *watched) Write(p []byte) (int, error) {
 	return w.Conn.Write(p)
 }
 
-// watch has something done before each call of a kind to the place, until the returned func is called.
-func (s *site) watch(proc uint32, do func()) (end func()) {
-	calm := s.place.dial
-	s.place.dial = func(ctx context.Context, a address) (net.Conn, error) {
-		conn, err := calm(ctx, a)
-		return &watched{Conn: conn, proc: proc, do: do}, err
+// watchCalls runs do before each call with the number proc, until end is called.
+func (s *site) watchCalls(proc uint32, do func()) (end func()) {
+	original := s.platform.dial
+	s.platform.dial = func(ctx context.Context, a address) (net.Conn, error) {
+		conn, err := original(ctx, a)
+		return &watchedConn{Conn: conn, proc: proc, do: do}, err
 	}
-	return func() { s.place.dial = calm }
+	return func() { s.platform.dial = original }
 }
 
-// Libvirt 9.0 keeps a volume open whose upload it opens for a connection that is gone, and LVM removes none that is open.
-func TestUploadToLVMThatIsCanceledAsItOpens(t *testing.T) {
+// If a connection ends while libvirt 9.0 opens an upload, libvirt keeps the volume open. LVM does not remove open
+// volumes.
+func TestUploadToLVMCanceledWhileOpening(t *testing.T) {
 	t.Parallel()
 	d := sharedDaemon(t)
 	for _, proc := range []uint32{upload, download} {
@@ -189,17 +190,17 @@ func TestUploadToLVMThatIsCanceledAsItOpens(t *testing.T) {
 			continue
 		}
 		s := newGroupSite(t, d)
-		vm := withoutCards()
-		_, to, def := onStage(t, vm, s.place, bytes.Repeat([]byte{7}, 1<<20))
+		vm := vmWithoutNICs()
+		_, to, def := stageVM(t, vm, s.platform, bytes.Repeat([]byte{7}, 1<<20))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		end := s.watch(proc, cancel)
+		end := s.watchCalls(proc, cancel)
 		if err := to.Publish(ctx, def); !fault.Is(err, fault.Canceled) || strings.Contains(err.Error(), "delete") {
-			t.Errorf("%v, want canceled", err)
+			t.Errorf("got %v, want canceled", err)
 		}
 		end()
-		if left := s.things(t); len(left) > 0 {
-			t.Errorf("%q is left", left)
+		if left := s.listObjects(t); len(left) > 0 {
+			t.Errorf("remaining objects: %q", left)
 		}
 		if err := to.Publish(t.Context(), def); err != nil {
 			t.Errorf("%v (%s)", err, fault.HintOf(err))
@@ -210,21 +211,21 @@ func TestUploadToLVMThatIsCanceledAsItOpens(t *testing.T) {
 	}
 }
 
-// LVM says only in words why it removes nothing: it is told who may have a volume open.
-func TestVolumeThatLVMDoesNotRemove(t *testing.T) {
+// LVM reports only in its message that a volume is in use. The hint names processes that can have it open.
+func TestLVMVolumeInUseIsReported(t *testing.T) {
 	t.Parallel()
-	said := &rpc.Error{Code: rpc.InternalError, Message: "Child process (/sbin/lvremove) unexpected exit status 5: in use"}
-	if err := inUse(said); !fault.Is(err, fault.Conflict) || !errors.Is(err, said) || !strings.Contains(fault.HintOf(err), "restart libvirtd") {
+	lvmErr := &rpc.Error{Code: rpc.InternalError, Message: "Child process (/sbin/lvremove) unexpected exit status 5: in use"}
+	if err := inUse(lvmErr); !fault.Is(err, fault.Conflict) || !errors.Is(err, lvmErr) || !strings.Contains(fault.HintOf(err), "restart libvirtd") {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))
 	}
-	said.Code = rpc.SystemError
-	if err := inUse(said); err != error(said) {
-		t.Errorf("%v is about no program's end", err)
+	lvmErr.Code = rpc.SystemError
+	if err := inUse(lvmErr); err != error(lvmErr) {
+		t.Errorf("got %v, want the unchanged error", err)
 	}
 }
 
-// A group has no room for disks that a file system would take, as they are thin. What an earlier delivery left counts
-// as free.
+// A group has no room for thin disks with a large capacity, which would fit in a file system. Volumes from an earlier
+// delivery count as free space.
 func TestRoomInAGroup(t *testing.T) {
 	t.Parallel()
 	s := newGroupSite(t, sharedDaemon(t))
@@ -232,55 +233,55 @@ func TestRoomInAGroup(t *testing.T) {
 	vm.Disks[0].Thin, vm.Disks[0].Used = true, 1<<20
 	check := func(what string, full bool) {
 		t.Helper()
-		if err := s.place.Check(t.Context(), vm); fault.Is(err, fault.Full) != full || (err != nil) != full {
-			t.Errorf("%s: %v", what, err)
+		if err := s.platform.Check(t.Context(), vm); fault.Is(err, fault.Full) != full || (err != nil) != full {
+			t.Errorf("%s: got %v, want full: %v", what, err, full)
 		}
 	}
 	check("40 of 60 MiB", false)
-	s.virsh(t, "vol-create-as", s.group, volumeName(s.place.opts.Maps, vm, 0, targets.Raw), "40M")
-	check("what is taken away first", false)
+	s.virsh(t, "vol-create-as", s.group, volumeName(s.platform.opts.Maps, vm, 0, targets.Raw), "40M")
+	check("with an earlier volume, which is removed first", false)
 	s.virsh(t, "vol-create-as", s.group, "theirs", "16M")
 	vm.Disks[0].Capacity = 48 << 20
 	check("48 of 44 MiB", true)
 
 	const size = 48 << 20
-	vm.Disks[0].Capacity = 1 // so that it is staged
-	_, to, def := onStage(t, vm, s.place, []byte{7})
+	vm.Disks[0].Capacity = 1 // so that stageVM writes little
+	_, to, def := stageVM(t, vm, s.platform, []byte{7})
 	vm.Disks[0].Capacity, def.Images[0].Size = size, size
 	if err := os.Truncate(def.Images[0].Path, size); err != nil {
 		t.Fatal(err)
 	}
 	if err := to.Publish(t.Context(), def); !fault.Is(err, fault.Full) || fault.HintOf(err) == "" {
-		t.Errorf("deliver without room: %v (%v, %s)", err, fault.KindOf(err), fault.HintOf(err))
+		t.Errorf("Publish without room: %v (%v, %s)", err, fault.KindOf(err), fault.HintOf(err))
 	}
-	if names, _ := s.devices(t); len(names) != 1 || names[0] != "theirs" {
-		t.Errorf("left: %q", names)
+	if names, _ := s.logicalVolumes(t); len(names) != 1 || names[0] != "theirs" {
+		t.Errorf("got volumes %q, want only theirs", names)
 	}
 }
 
-// Names that LVM keeps for itself are changed, and no others.
-func TestVolumeNamesThatLVMTakes(t *testing.T) {
+// Names that LVM reserves are changed, and no others.
+func TestVolumeNamesForLVM(t *testing.T) {
 	t.Parallel()
 	s := newGroupSite(t, sharedDaemon(t))
 	for name, want := range map[string]string{
 		"snapshot of x_mlog_rimage_1": "vm-snapshot_of_x-mlog-rimage_1", "pvmove_tmeta": "vm-pvmove-tmeta", strings.Repeat("_-", 40): strings.Repeat("_-", 20),
 	} {
-		vm := withoutCards()
+		vm := vmWithoutNICs()
 		vm.Name = name
-		volume := volumeName(s.place.opts.Maps, vm, 0, targets.Raw)
+		volume := volumeName(s.platform.opts.Maps, vm, 0, targets.Raw)
 		if want += "-" + sourceID(vm) + "-disk0.raw"; volume != want {
-			t.Errorf("%q: %q, want %q", name, volume, want)
+			t.Errorf("%q: got name %q, want %q", name, volume, want)
 		}
 		if name == "pvmove_tmeta" && !lane.Slow {
 			continue
 		}
-		_, to, def := onStage(t, vm, s.place, make([]byte, 1<<20))
+		_, to, def := stageVM(t, vm, s.platform, make([]byte, 1<<20))
 		if err := to.Publish(t.Context(), def); err != nil {
 			t.Errorf("%q: %v", name, err)
 			continue
 		}
-		if names, _ := s.devices(t); len(names) != 1 || names[0] != volume {
-			t.Errorf("%q: volumes %q", name, names)
+		if names, _ := s.logicalVolumes(t); len(names) != 1 || names[0] != volume {
+			t.Errorf("%q: got volumes %q", name, names)
 		}
 		if err := to.Withdraw(t.Context(), vm); err != nil {
 			t.Error(err)
@@ -288,43 +289,43 @@ func TestVolumeNamesThatLVMTakes(t *testing.T) {
 	}
 }
 
-// A VM on devices starts, and its disks are as large as they were, whatever LVM rounds them up to.
+// A VM on LVM starts, and its disks have their original size although LVM rounds up.
 func TestVMOnLVMStarts(t *testing.T) {
 	t.Parallel()
 	d := ownDaemon(t)
-	for _, size := range []int64{extent, extent + 512} {
-		if size == extent && !lane.Slow {
+	for _, size := range []int64{extentSize, extentSize + 512} {
+		if size == extentSize && !lane.Slow {
 			continue
 		}
-		vm := withoutCards()
+		vm := vmWithoutNICs()
 		vm.Disks[0].Capacity = size
 		s := newGroupSite(t, d)
-		s.place.wait = atOnce
-		_, to, def := onStage(t, vm, s.place, make([]byte, size))
+		s.platform.wait = noWait
+		_, to, def := stageVM(t, vm, s.platform, make([]byte, size))
 		if err := to.Publish(t.Context(), def); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.place.Start(t.Context(), def); err != nil {
+		if _, err := s.platform.Start(t.Context(), def); err != nil {
 			t.Fatalf("%v (%s)", err, fault.HintOf(err))
 		}
 		if text := s.virsh(t, "domblkinfo", vm.UUID, "sda"); !strings.Contains(text, fmt.Sprintf("Capacity:       %d\n", size)) {
-			t.Errorf("a disk of %d bytes is\n%s", size, text)
+			t.Errorf("got for a disk of %d bytes:\n%s", size, text)
 		}
 		if err := to.Withdraw(t.Context(), vm); !fault.Is(err, fault.Conflict) {
-			t.Errorf("withdraw a VM that runs: %v", err)
+			t.Errorf("Withdraw of a running VM: %v", err)
 		}
 		s.powerOff(t, vm)
 		if err := to.Withdraw(t.Context(), vm); err != nil {
 			t.Error(err)
 		}
-		if left := s.things(t); len(left) > 0 {
-			t.Errorf("%q is left", left)
+		if left := s.listObjects(t); len(left) > 0 {
+			t.Errorf("remaining objects: %q", left)
 		}
 	}
 }
 
-// The firmware's variables are a file of a size, for which a group is no place.
-func TestVariablesAreNoDevice(t *testing.T) {
+// The firmware variables are a file, which cannot be stored in a volume group.
+func TestPoolOfVariables(t *testing.T) {
 	t.Parallel()
 	files, group := pool{Pool: rpc.Pool{Name: "files"}}, pool{Pool: rpc.Pool{Name: "vg0"}, block: true}
 	x := &libvirtxml.Domain{OS: &libvirtxml.DomainOS{NVRam: &libvirtxml.DomainNVRam{Template: "/stage/web01_VARS.fd"}}}
@@ -340,7 +341,7 @@ func TestVariablesAreNoDevice(t *testing.T) {
 		in, _ := j.filePool()
 		warnings := j.warnNoVariables(x)
 		if in.Name != tt.want || (len(warnings) == 0) != (tt.want != "") {
-			t.Errorf("in %q, warnings %+v, want %q", in.Name, warnings, tt.want)
+			t.Errorf("got pool %q, warnings %+v, want pool %q", in.Name, warnings, tt.want)
 		}
 		if none := j.warnNoVariables(&libvirtxml.Domain{}); len(none) > 0 {
 			t.Errorf("a VM without variables: %+v", none)

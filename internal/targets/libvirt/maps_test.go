@@ -17,32 +17,32 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// twoStores is a VM with its disks on two datastores.
-func twoStores() *inventory.VM {
+// vmOnTwoDatastores returns a VM with disks on two datastores.
+func vmOnTwoDatastores() *inventory.VM {
 	vm := webVM(1 << 20)
 	vm.VMX.Datastore, vm.Disks[0].Path.Datastore = "ssd1", "ssd1"
 	vm.Disks = append(vm.Disks, inventory.Disk{Key: 2001, Controller: 1000, Unit: 1, Capacity: 2 << 20, Path: inventory.Path{Datastore: "nfs"}})
 	return vm
 }
 
-// Each disk goes to the pool that the map says, linked or uploaded, and all is found again there.
+// Each disk is linked or uploaded to its mapped pool. Withdraw finds all volumes there.
 func TestDisksOnTwoPools(t *testing.T) {
 	t.Parallel()
 	d := sharedDaemon(t)
 	for _, remote := range []bool{false, true} {
 		t.Run(fmt.Sprint("remote ", remote), func(t *testing.T) {
 			s, other := newSite(t, d, remote), newSite(t, d, remote)
-			maps := namemap.Map{Storages: map[string]string{"nfs": other.place.at.pool, "gone": "no-such-pool"}, Names: map[string]string{"web *": "www *"}}
-			s.place.opts.Maps = maps
-			vm := twoStores()
-			to := platform.New(stageFor(t, maps), s.place, platform.Options{})
-			def := copiedTo(t, to, vm)
+			maps := namemap.Map{Storages: map[string]string{"nfs": other.platform.at.pool, "gone": "no-such-pool"}, Names: map[string]string{"web *": "www *"}}
+			s.platform.opts.Maps = maps
+			vm := vmOnTwoDatastores()
+			to := platform.New(newStage(t, maps), s.platform, platform.Options{})
+			def := stageDisks(t, to, vm)
 			if err := to.Publish(t.Context(), def); err != nil {
 				t.Fatal(err)
 			}
 			domains, texts := s.domains(t)
 			if len(domains) != 1 || domains[0].Name != "www 01" {
-				t.Fatalf("domains %v", domains)
+				t.Fatalf("got domains %v, want \"www 01\"", domains)
 			}
 			var x libvirtxml.Domain
 			if err := x.Unmarshal(texts[0]); err != nil {
@@ -59,18 +59,18 @@ func TestDisksOnTwoPools(t *testing.T) {
 			}
 			for _, in := range []string{s.pool, other.pool} {
 				if left, _ := filepath.Glob(in + "/*"); len(left) > 0 {
-					t.Errorf("left: %v", left)
+					t.Errorf("remaining files: %v", left)
 				}
 			}
 		})
 	}
 }
 
-// The outline names the pool and the volume of each disk, in whichever order the stage lists them.
+// The outline names the pool and the volume of each disk, independent of the order in the stage's outline.
 func TestOutlineHasThePools(t *testing.T) {
 	t.Parallel()
-	vm := twoStores()
-	p := placeAt(t, Options{Maps: namemap.Map{Storages: map[string]string{"nfs": "slow"}}})
+	vm := vmOnTwoDatastores()
+	p := newTestPlatform(t, Options{Maps: namemap.Map{Storages: map[string]string{"nfs": "slow"}}})
 	stage := targets.Outline{Disks: []targets.OutlineDisk{{Key: 2001}, {Key: 2000}}}
 	o, err := p.Outline(targets.Definition{VM: vm}, stage)
 	if err != nil {
@@ -79,23 +79,23 @@ func TestOutlineHasThePools(t *testing.T) {
 	for i, want := range []string{"pool slow, disk1", "pool " + p.at.pool + ", disk0"} {
 		pool, disk, _ := strings.Cut(want, ", ")
 		if got := o.Disks[i]; got.On != pool || !strings.HasSuffix(got.As, "-"+disk+".raw") {
-			t.Errorf("%+v, want %s", got, want)
+			t.Errorf("got %+v, want %s", got, want)
 		}
 	}
 }
 
-func TestPoolOfAMapThatIsNotThere(t *testing.T) {
+func TestMapWithMissingPoolIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sharedDaemon(t), false)
-	s.place.opts.Maps.Storages = map[string]string{"nfs": "no-such-pool"}
-	err := s.place.Check(t.Context(), twoStores())
+	s.platform.opts.Maps.Storages = map[string]string{"nfs": "no-such-pool"}
+	err := s.platform.Check(t.Context(), vmOnTwoDatastores())
 	if !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "no-such-pool") || !strings.Contains(fault.HintOf(err), "map of storages") {
-		t.Errorf("%v, hint %q", err, fault.HintOf(err))
+		t.Errorf("got %v (hint %q), want not found", err, fault.HintOf(err))
 	}
 }
 
-// stageFor is a stage as one that a place with the same map has it.
-func stageFor(t *testing.T, maps namemap.Map) *dir.Target {
+// newStage returns a stage for a platform with the same maps.
+func newStage(t *testing.T, maps namemap.Map) *dir.Target {
 	t.Helper()
 	maps.Storages = nil
 	stage, err := dir.New(t.TempDir(), dir.Options{Domain: dir.DomainOptions{Type: "qemu", Maps: maps}})
@@ -105,8 +105,8 @@ func stageFor(t *testing.T, maps namemap.Map) *dir.Target {
 	return stage
 }
 
-// copiedTo writes all of vm's disks, as the steps before commit do.
-func copiedTo(t *testing.T, to *platform.Target, vm *inventory.VM) targets.Definition {
+// stageDisks writes all of vm's disks to the stage, like the steps before commit.
+func stageDisks(t *testing.T, to *platform.Target, vm *inventory.VM) targets.Definition {
 	t.Helper()
 	images, err := to.Plan(t.Context(), vm)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestRoomInPools(t *testing.T) {
 		{name: "second pool is full", disk: []inventory.Disk{thin, thin}, into: []pool{files("a", 60), files("b", 10)},
 			full: "requires 60 MiB in pool b, 10 MiB are free", hint: "virsh -c qemu:///system pool-list"},
 	} {
-		p := placeAt(t, Options{})
+		p := newTestPlatform(t, Options{})
 		err := p.checkRoom(&inventory.VM{Name: "web", Disks: c.disk}, c.into)
 		if (err != nil) != (c.full != "") {
 			t.Errorf("%s: %v", c.name, err)
@@ -58,8 +58,8 @@ func TestRoomInPools(t *testing.T) {
 	}
 }
 
-// Images are linked, so that they need no room and send no bytes, only if all of them are staged on the file
-// system of their pool on this machine.
+// Images are linked only if all of them are staged on this machine, on the file system of their pool. Linked images
+// require no space and are not sent.
 func TestImagesAreLinked(t *testing.T) {
 	t.Parallel()
 	here := t.TempDir()
@@ -82,7 +82,7 @@ func TestImagesAreLinked(t *testing.T) {
 		{"neither folder exists", filepath.Join(here, "none"), "unix", []pool{{folder: filepath.Join(here, "other")}}, false},
 		{"no disks", here, "unix", nil, false},
 	} {
-		p := placeAt(t, Options{Staging: c.stage})
+		p := newTestPlatform(t, Options{Staging: c.stage})
 		p.at.transport = c.transport
 		vm := &inventory.VM{}
 		for range c.into {
@@ -123,15 +123,15 @@ func TestKindsOfLibvirtErrors(t *testing.T) {
 		err := libvirtFault(c.err)
 		if c.err == nil {
 			if err != nil {
-				t.Errorf("no error became %v", err)
+				t.Errorf("libvirtFault(nil) = %v", err)
 			}
 			continue
 		}
 		if fault.KindOf(err) != c.kind || !errors.Is(err, c.err) {
-			t.Errorf("%v: %v (%v), want %v", c.err, err, fault.KindOf(err), c.kind)
+			t.Errorf("libvirtFault(%v) = %v (%v), want %v", c.err, err, fault.KindOf(err), c.kind)
 		}
 		if c.kind != fault.Internal && fault.KindOf(c.err) == fault.Internal && fault.HintOf(err) == "" {
-			t.Errorf("%v has no remedy", err)
+			t.Errorf("%v has no hint", err)
 		}
 	}
 }
@@ -140,15 +140,15 @@ func TestTypeOfDomainsIsChecked(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sharedDaemon(t), false)
 	for kind, refused := range map[string]bool{"": false, "qemu": false, "xen": true} {
-		s.place.opts.Type = kind
-		err := s.place.Check(t.Context(), webVM(1<<20))
+		s.platform.opts.Type = kind
+		err := s.platform.Check(t.Context(), webVM(1<<20))
 		if (err != nil) != refused || refused && (!fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), "--domain-type qemu")) {
 			t.Errorf("%q: %v (%s)", kind, err, fault.HintOf(err))
 		}
 	}
 }
 
-func placeAt(t *testing.T, o Options) *Platform {
+func newTestPlatform(t *testing.T, o Options) *Platform {
 	t.Helper()
 	p, err := New("qemu:///system", o)
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
 )
 
-func TestPoolsThatCannotBeUsed(t *testing.T) {
+func TestUnusablePoolsAreRefused(t *testing.T) {
 	t.Parallel()
 	d := sharedDaemon(t)
 	s := newSite(t, d, false)
 	d.virsh(t, "pool-define-as", "stopped", "dir", "--target", t.TempDir())
 	defer d.virsh(t, "pool-undefine", "stopped")
-	s.place.at.pool = "stopped"
-	if err := s.place.Check(t.Context(), webVM(1<<20)); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-		t.Errorf("a pool that is not started: %v", err)
+	s.platform.at.pool = "stopped"
+	if err := s.platform.Check(t.Context(), webVM(1<<20)); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+		t.Errorf("a stopped pool: %v", err)
 	}
 	for _, kind := range []string{"zfs", "rbd", "iscsi", "disk", "mpath"} {
 		_, err := describePool(rpc.Pool{Name: "x"}, `<pool type="`+kind+`"><target><path>/dev/x</path></target></pool>`)
@@ -27,12 +27,12 @@ func TestPoolsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-func known(kind string) bool {
+func isKnownPoolType(kind string) bool {
 	_, ok := poolTypes[kind]
 	return ok
 }
 
-// FuzzDescriptions: whatever a libvirt says of pools and domains, it is understood or refused.
+// Every description of a pool or domain is either parsed or refused with a hint.
 func FuzzDescriptions(f *testing.F) {
 	f.Add(`<pool type="dir"><name>x</name><target><path>/var/lib/x</path></target></pool>`)
 	f.Add(`<pool type="logical"><name>vg0</name><target><path>/dev/vg0</path></target></pool>`)
@@ -45,19 +45,19 @@ func FuzzDescriptions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		if into, err := describePool(rpc.Pool{}, text); err == nil {
 			var x libvirtxml.StoragePool
-			if err := x.Unmarshal(text); err != nil || !known(x.Type) || into.folder != x.Target.Path {
-				t.Errorf("%q is %+v, %v", text, into, err)
+			if err := x.Unmarshal(text); err != nil || !isKnownPoolType(x.Type) || into.folder != x.Target.Path {
+				t.Errorf("%q is parsed as %+v, %v", text, into, err)
 			}
 		} else if fault.HintOf(err) == "" {
-			t.Errorf("%v has no remedy", err)
+			t.Errorf("%v has no hint", err)
 		}
 		if p.domainFinder().hasMark(webVM(1), text) != p.domainFinder().hasMark(webVM(1), text+"\n") {
-			t.Errorf("%q is ours, or not", text)
+			t.Errorf("a line break at the end changes hasMark for %q", text)
 		}
 	})
 }
 
-// What libvirt makes of our mark, with or without a prefix, is ours; what others wrote is not.
+// hasMark recognizes decamp's mark with and without an XML prefix, and no other metadata.
 func TestMark(t *testing.T) {
 	t.Parallel()
 	p, err := New("qemu:///system?pool=vms", Options{})
@@ -76,7 +76,7 @@ func TestMark(t *testing.T) {
 	}
 	for metadata, want := range tests {
 		if got := p.domainFinder().hasMark(webVM(1), "<domain><metadata>"+metadata+"</metadata></domain>"); got != want {
-			t.Errorf("%s: %v", metadata, got)
+			t.Errorf("%s: got %v, want %v", metadata, got, want)
 		}
 	}
 }

@@ -26,55 +26,55 @@ import (
 // A site is a pool of a real libvirtd.
 type site struct {
 	*daemon
-	place  *Platform
-	pool   string // its folder; empty where it is a volume group
-	group  string // the volume group
-	client *rpc.Client
-	tap    targettest.CallHook
+	platform *Platform
+	pool     string // folder of the pool; empty for a volume group
+	group    string // name of the volume group
+	client   *rpc.Client
+	hook     targettest.CallHook
 }
 
-var pools atomic.Int64
+var poolCount atomic.Int64
 
-// newSite makes a pool in a folder. A place that is remote has to upload.
+// newSite creates a pool in a folder. If remote is set, images must be uploaded.
 func newSite(t *testing.T, d *daemon, remote bool) *site {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "pool") // a test's own may have a name that virsh does not quote
+	folder, err := os.MkdirTemp("", "pool") // the name of t.TempDir may require quotes in virsh
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{daemon: d, pool: folder, client: d.client(t)}
-	name := fmt.Sprintf("pool%d", pools.Add(1))
+	s := &site{daemon: d, pool: folder, client: d.newClient(t)}
+	name := fmt.Sprintf("pool%d", poolCount.Add(1))
 	d.virsh(t, "pool-create-as", name, "dir", "--target", s.pool)
-	s.place = s.placeOf(t, name)
+	s.platform = s.newPlatform(t, name)
 	if remote {
-		s.place.at.transport, s.place.at.host = "tcp", "remote"
-		s.place.dial = func(ctx context.Context, a address) (net.Conn, error) {
+		s.platform.at.transport, s.platform.at.host = "tcp", "remote"
+		s.platform.dial = func(ctx context.Context, a address) (net.Conn, error) {
 			conn, err := dialUnix(ctx, a)
-			return &tapped{Conn: conn, tap: &s.tap}, err
+			return &hookedConn{Conn: conn, hook: &s.hook}, err
 		}
 	}
-	t.Cleanup(func() { s.clear(t, name) })
+	t.Cleanup(func() { s.cleanUp(t, name) })
 	return s
 }
 
-// placeOf is the place at a pool of the site's libvirt.
-func (s *site) placeOf(t *testing.T, pool string) *Platform {
+// newPlatform returns a Platform at a pool of the site's libvirtd.
+func (s *site) newPlatform(t *testing.T, pool string) *Platform {
 	t.Helper()
-	place, err := New("qemu:///system?socket="+s.socket()+"&pool="+pool, Options{})
+	p, err := New("qemu:///system?socket="+s.socket()+"&pool="+pool, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	place.dial = func(ctx context.Context, a address) (net.Conn, error) {
+	p.dial = func(ctx context.Context, a address) (net.Conn, error) {
 		conn, err := dial(ctx, a)
-		return &tapped{Conn: conn, tap: &s.tap}, err
+		return &hookedConn{Conn: conn, hook: &s.hook}, err
 	}
-	return place
+	return p
 }
 
-// clear has libvirt forget the site's pool and every domain.
-func (s *site) clear(t *testing.T, pool string) {
+// cleanUp removes all domains and the site's pool from libvirt.
+func (s *site) cleanUp(t *testing.T, pool string) {
 	s.client.Close()
-	c := s.daemon.client(t)
+	c := s.daemon.newClient(t)
 	defer c.Close()
 	ctx := context.WithoutCancel(t.Context())
 	domains, err := c.Domains(ctx)
@@ -95,13 +95,13 @@ func (s *site) clear(t *testing.T, pool string) {
 	}
 }
 
-// site is what the suite sees of it.
+// site returns the Site for the conformance suite.
 func (s *site) site() targettest.Site {
-	return targettest.Site{Platform: s.place, VMs: s.seen, Objects: s.things, Occupy: s.occupy, SetCallHook: s.tap.SetHook, Reads: s.tap.Reads}
+	return targettest.Site{Platform: s.platform, VMs: s.storedVMs, Objects: s.listObjects, Occupy: s.occupy, SetCallHook: s.hook.SetHook, Reads: s.hook.Reads}
 }
 
-func harness(d *daemon, remote bool) targettest.Harness {
-	at := func(url func(t *testing.T) string) func(t *testing.T) platform.Platform {
+func newHarness(d *daemon, remote bool) targettest.Harness {
+	newPlatform := func(url func(t *testing.T) string) func(t *testing.T) platform.Platform {
 		return func(t *testing.T) platform.Platform {
 			p, err := New(url(t), Options{})
 			if err != nil {
@@ -114,15 +114,15 @@ func harness(d *daemon, remote bool) targettest.Harness {
 		New: func(t *testing.T) targettest.Site {
 			return newSite(t, d, remote).site()
 		},
-		Denied: at(func(t *testing.T) string {
+		Denied: newPlatform(func(t *testing.T) string {
 			s := newSSH(t)
 			return s.url(d, s.otherKey)
 		}),
-		Unreachable: at(func(t *testing.T) string { return "qemu:///system?socket=" + filepath.Join(t.TempDir(), "none") }),
+		Unreachable: newPlatform(func(t *testing.T) string { return "qemu:///system?socket=" + filepath.Join(t.TempDir(), "none") }),
 	}
 }
 
-// domains describes all of them.
+// domains returns all domains with their descriptions, sorted by name.
 func (s *site) domains(t *testing.T) (all []rpc.Domain, texts []string) {
 	t.Helper()
 	all, err := s.client.Domains(t.Context())
@@ -140,7 +140,7 @@ func (s *site) domains(t *testing.T) (all []rpc.Domain, texts []string) {
 	return all, texts
 }
 
-func (s *site) seen(t *testing.T) []targettest.StoredVM {
+func (s *site) storedVMs(t *testing.T) []targettest.StoredVM {
 	t.Helper()
 	domains, texts := s.domains(t)
 	auto := s.virsh(t, "list", "--all", "--autostart", "--name")
@@ -161,7 +161,7 @@ func (s *site) seen(t *testing.T) []targettest.StoredVM {
 		}
 		for _, disk := range x.Devices.Disks {
 			if disk.Device == "disk" {
-				one.Disks = append(one.Disks, s.read(t, disk))
+				one.Disks = append(one.Disks, s.readDisk(t, disk))
 			}
 		}
 		all = append(all, one)
@@ -169,7 +169,7 @@ func (s *site) seen(t *testing.T) []targettest.StoredVM {
 	return all
 }
 
-// secureBoot reports whether libvirt is to choose firmware with secure boot, which it does at the start.
+// secureBoot reports whether libvirt must choose firmware with Secure Boot at the start.
 func secureBoot(o *libvirtxml.DomainOS) bool {
 	if o.FirmwareInfo == nil {
 		return false
@@ -179,8 +179,8 @@ func secureBoot(o *libvirtxml.DomainOS) bool {
 	})
 }
 
-// read returns what the guest would find on a disk. QEMU's own tool reads images that are not raw.
-func (s *site) read(t *testing.T, disk libvirtxml.DomainDisk) []byte {
+// readDisk returns the data that the guest finds on a disk. qemu-img reads images that are not raw.
+func (s *site) readDisk(t *testing.T, disk libvirtxml.DomainDisk) []byte {
 	t.Helper()
 	if s.pool == "" {
 		return s.readDevice(t, disk)
@@ -207,8 +207,8 @@ func (s *site) read(t *testing.T, disk libvirtxml.DomainDisk) []byte {
 	return p
 }
 
-// things are domains, as libvirt has them, and files of the pool, as they are.
-func (s *site) things(t *testing.T) []string {
+// listObjects lists the domains and the files of the pool with their checksums.
+func (s *site) listObjects(t *testing.T) []string {
 	t.Helper()
 	var all []string
 	domains, texts := s.domains(t)
@@ -216,7 +216,7 @@ func (s *site) things(t *testing.T) []string {
 		all = append(all, fmt.Sprintf("domain %q %d %x", d.Name, d.ID, sha256.Sum256([]byte(texts[i]))))
 	}
 	if s.pool == "" {
-		return append(all, s.deviceThings(t)...)
+		return append(all, s.describeVolumes(t)...)
 	}
 	err := fs.WalkDir(os.DirFS(s.pool), ".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -232,7 +232,7 @@ func (s *site) things(t *testing.T) []string {
 	return all
 }
 
-// occupy has somebody define a domain of the name vm will get, and with a volume like one of its own.
+// occupy defines a foreign domain with the name that vm will get, and a volume with a similar name.
 func (s *site) occupy(t *testing.T, vm *inventory.VM) {
 	t.Helper()
 	x := libvirtxml.Domain{

@@ -19,15 +19,15 @@ import (
 	"github.com/decamp/decamp/internal/targets/targettest"
 )
 
-// at once, as far as the context allows.
-func atOnce(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+// noWait returns at once.
+func noWait(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
-// delivered is a site where a VM with an empty disk is, off.
-func delivered(t *testing.T, d *daemon, vm *inventory.VM) (*site, targets.Definition) {
+// newDeliveredVM returns a site with a delivered VM that has an empty disk and is off.
+func newDeliveredVM(t *testing.T, d *daemon, vm *inventory.VM) (*site, targets.Definition) {
 	t.Helper()
 	s := newSite(t, d, false)
-	s.place.wait = atOnce
-	_, to, def := onStage(t, vm, s.place, make([]byte, 1<<20))
+	s.platform.wait = noWait
+	_, to, def := stageVM(t, vm, s.platform, make([]byte, 1<<20))
 	if err := to.Publish(t.Context(), def); err != nil {
 		t.Fatal(err)
 	}
@@ -35,173 +35,173 @@ func delivered(t *testing.T, d *daemon, vm *inventory.VM) (*site, targets.Defini
 	return s, def
 }
 
-// withoutCards needs no network.
-func withoutCards() *inventory.VM {
+// vmWithoutNICs returns a VM that requires no network.
+func vmWithoutNICs() *inventory.VM {
 	vm := webVM(1 << 20)
 	vm.NICs = nil
 	return vm
 }
 
-// state is what libvirt says of a domain: that it is running, and its ID, which a start changes.
-func (s *site) state(t *testing.T, vm *inventory.VM) string {
+// domainState returns libvirt's state of a domain and its ID, which a start changes.
+func (s *site) domainState(t *testing.T, vm *inventory.VM) string {
 	t.Helper()
 	return strings.TrimSpace(s.virsh(t, "domstate", vm.UUID)) + " " + strings.TrimSpace(s.virsh(t, "domid", vm.UUID))
 }
 
 func (s *site) powerOff(t *testing.T, vm *inventory.VM) {
 	t.Helper()
-	if strings.HasPrefix(s.state(t, vm), "shut off") {
+	if strings.HasPrefix(s.domainState(t, vm), "shut off") {
 		return
 	}
 	s.virsh(t, "destroy", vm.UUID)
 }
 
-// A start that is done is not done again, whoever did it, and what somebody paused stays so.
-func TestStartedVMIsLeftAsItIs(t *testing.T) {
+// Start does not start a VM again that runs, even if another client started it. It does not resume a paused VM.
+func TestRunningVMIsNotStartedAgain(t *testing.T) {
 	t.Parallel()
-	vm := withoutCards()
-	s, def := delivered(t, ownDaemon(t), vm)
-	started, err := s.place.Start(t.Context(), def)
+	vm := vmWithoutNICs()
+	s, def := newDeliveredVM(t, ownDaemon(t), vm)
+	started, err := s.platform.Start(t.Context(), def)
 	if err != nil {
 		t.Fatalf("%v (%s)", err, fault.HintOf(err))
 	}
 	if want := "virsh -c qemu:///system console 'web 01'"; started.Console != want {
-		t.Errorf("console %q, want %q", started.Console, want)
+		t.Errorf("got console %q, want %q", started.Console, want)
 	}
-	first := s.state(t, vm)
+	first := s.domainState(t, vm)
 	if !strings.HasPrefix(first, "running") {
-		t.Errorf("it is %s", first)
+		t.Errorf("the VM is %s, want running", first)
 	}
-	again, err := s.place.Start(t.Context(), def)
-	if now := s.state(t, vm); err != nil || again != started || now != first {
-		t.Errorf("started again: %+v, %v, it is %s and was %s", again, err, now, first)
+	again, err := s.platform.Start(t.Context(), def)
+	if now := s.domainState(t, vm); err != nil || again != started || now != first {
+		t.Errorf("second Start: %+v, %v; the VM is %s, before %s", again, err, now, first)
 	}
 	s.virsh(t, "suspend", vm.UUID)
-	if _, err := s.place.Start(t.Context(), def); !fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), "resume 'web 01'") {
-		t.Errorf("a VM that is paused: %v (%s)", err, fault.HintOf(err))
+	if _, err := s.platform.Start(t.Context(), def); !fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), "resume 'web 01'") {
+		t.Errorf("Start of a paused VM: %v (%s)", err, fault.HintOf(err))
 	}
-	if now := s.state(t, vm); !strings.HasPrefix(now, "paused") {
-		t.Errorf("what was paused is %s", now)
+	if now := s.domainState(t, vm); !strings.HasPrefix(now, "paused") {
+		t.Errorf("the paused VM is %s", now)
 	}
 }
 
-// A VM with Secure Boot and a TPM starts. Neither its variables nor its TPM's state are left when it is withdrawn.
+// A VM with Secure Boot and a TPM starts. Withdraw removes its variables and the state of its TPM.
 func TestStartsWithSecureBootAndTPM(t *testing.T) {
 	t.Parallel()
-	vm := withoutCards()
+	vm := vmWithoutNICs()
 	vm.Firmware, vm.SecureBoot, vm.VTPM = inventory.EFI, true, true
 	d := ownDaemon(t)
 	s := newSite(t, d, false)
-	s.place.wait = atOnce
-	_, to, def := onStage(t, vm, s.place, make([]byte, 1<<20))
+	s.platform.wait = noWait
+	_, to, def := stageVM(t, vm, s.platform, make([]byte, 1<<20))
 	if err := to.Publish(t.Context(), def); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.place.Start(t.Context(), def); err != nil {
+	if _, err := s.platform.Start(t.Context(), def); err != nil {
 		t.Fatalf("%v (%s)", err, fault.HintOf(err))
 	}
-	if now := s.state(t, vm); !strings.HasPrefix(now, "running") {
-		t.Errorf("it is %s", now)
+	if now := s.domainState(t, vm); !strings.HasPrefix(now, "running") {
+		t.Errorf("the VM is %s, want running", now)
 	}
-	if kept := d.keeps(t, "qemu/nvram", "swtpm"); len(kept) != 2 {
-		t.Errorf("libvirt keeps %q, want variables and a TPM's state", kept)
+	if stored := d.libvirtFiles(t, "qemu/nvram", "swtpm"); len(stored) != 2 {
+		t.Errorf("libvirt has %q, want variables and the state of a TPM", stored)
 	}
 	s.powerOff(t, vm)
 	if err := to.Withdraw(t.Context(), vm); err != nil {
 		t.Fatal(err)
 	}
-	if left := append(s.things(t), d.keeps(t, "qemu/nvram", "swtpm")...); len(left) > 0 {
-		t.Errorf("%q is left", left)
+	if left := append(s.listObjects(t), d.libvirtFiles(t, "qemu/nvram", "swtpm")...); len(left) > 0 {
+		t.Errorf("remaining objects: %q", left)
 	}
 }
 
-// Whichever call of a start is lost or not answered, the next start finds what there is.
-func TestStartGoesOnWhereItWasCutOff(t *testing.T) {
+// If any one call of a Start or its answer is lost, the next Start succeeds and does not start the VM again.
+func TestStartSucceedsAfterLostCall(t *testing.T) {
 	t.Parallel()
-	const calls = 8 // until the domain is looked at for the first time
-	vm := withoutCards()
-	s, def := delivered(t, ownDaemon(t), vm)
-	left := 0 // running
-	for _, fate := range []targettest.Outcome{targettest.Lost, targettest.Unanswered} {
+	const calls = 8 // number of calls until Start reads the state for the first time
+	vm := vmWithoutNICs()
+	s, def := newDeliveredVM(t, ownDaemon(t), vm)
+	running := 0 // number of failed starts that left the VM running
+	for _, outcome := range []targettest.Outcome{targettest.Lost, targettest.Unanswered} {
 		for n := 1; n <= calls; n++ {
-			s.tap.SetHook(func(call int) targettest.Outcome {
+			s.hook.SetHook(func(call int) targettest.Outcome {
 				if call == n {
-					return fate
+					return outcome
 				}
 				return targettest.Pass
 			})
-			_, err := s.place.Start(t.Context(), def)
-			s.tap.SetHook(nil)
+			_, err := s.platform.Start(t.Context(), def)
+			s.hook.SetHook(nil)
 			if !fault.Is(err, fault.Transient) || fault.HintOf(err) == "" {
-				t.Errorf("call %d, fate %d: %v (%s)", n, fate, err, fault.HintOf(err))
+				t.Errorf("call %d, outcome %d: %v (%s)", n, outcome, err, fault.HintOf(err))
 			}
-			before := s.state(t, vm)
+			before := s.domainState(t, vm)
 			if strings.HasPrefix(before, "shut off") {
 				continue
 			}
-			left++
-			if _, err := s.place.Start(t.Context(), def); err != nil {
-				t.Errorf("after call %d, fate %d: %v", n, fate, err)
+			running++
+			if _, err := s.platform.Start(t.Context(), def); err != nil {
+				t.Errorf("after call %d, outcome %d: %v", n, outcome, err)
 			}
-			if now := s.state(t, vm); now != before {
-				t.Errorf("after call %d, fate %d: it was %s and is %s", n, fate, before, now)
+			if now := s.domainState(t, vm); now != before {
+				t.Errorf("after call %d, outcome %d: state changes from %s to %s", n, outcome, before, now)
 			}
 			s.powerOff(t, vm)
 		}
 	}
-	if left != 3 { // not answered, and twice not looked at
-		t.Errorf("%d starts were done and not told", left)
+	if running != 3 { // one unanswered start, and two lost or unanswered reads of the state
+		t.Errorf("%d failed starts left the VM running, want 3", running)
 	}
-	if _, err := s.place.Start(t.Context(), def); err != nil {
+	if _, err := s.platform.Start(t.Context(), def); err != nil {
 		t.Error(err)
 	}
 }
 
-// A VM that is on for a moment is not started.
-func TestStartedVMThatGoesOffAtOnce(t *testing.T) {
+// Start fails if the VM powers off immediately after the start.
+func TestStartFailsIfVMPowersOff(t *testing.T) {
 	t.Parallel()
-	vm := withoutCards()
-	s, def := delivered(t, ownDaemon(t), vm)
+	vm := vmWithoutNICs()
+	s, def := newDeliveredVM(t, ownDaemon(t), vm)
 	waits := 0
-	s.place.wait = func(context.Context, time.Duration) error {
+	s.platform.wait = func(context.Context, time.Duration) error {
 		if waits++; waits == 3 {
 			s.powerOff(t, vm)
 		}
 		return nil
 	}
-	_, err := s.place.Start(t.Context(), def)
+	_, err := s.platform.Start(t.Context(), def)
 	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "destroyed") || !strings.Contains(fault.HintOf(err), "less /var/log/libvirt/qemu/'web 01.log'") {
-		t.Errorf("%v (%s)", err, fault.HintOf(err))
+		t.Errorf("got %v (hint %q)", err, fault.HintOf(err))
 	}
-	if now := s.state(t, vm); !strings.HasPrefix(now, "shut off") { // it is still defined
-		t.Errorf("the domain is %s", now)
+	if now := s.domainState(t, vm); !strings.HasPrefix(now, "shut off") { // and still defined
+		t.Errorf("the domain is %s, want shut off", now)
 	}
-	s.place.wait = atOnce
+	s.platform.wait = noWait
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.place.Start(ctx, def); !errors.Is(err, context.Canceled) {
+	if _, err := s.platform.Start(ctx, def); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
 }
 
-// What keeps a VM from starting is told with what to do, and nothing is changed that is not ours.
-func TestVMsThatDoNotStart(t *testing.T) {
+// If a VM cannot start, the error has a hint, and the VM stays off.
+func TestFailedStartsHaveHints(t *testing.T) {
 	t.Parallel()
 	vm := webVM(1 << 20)
-	s, def := delivered(t, ownDaemon(t), vm)
-	expect := func(what string, kind fault.Kind, remedy string) {
+	s, def := newDeliveredVM(t, ownDaemon(t), vm)
+	expect := func(cause string, kind fault.Kind, hint string) {
 		t.Helper()
-		_, err := s.place.Start(t.Context(), def)
-		if !fault.Is(err, kind) || !strings.Contains(fault.HintOf(err), remedy) {
-			t.Errorf("%s: %v (%v, remedy %q), want %v and %q", what, err, fault.KindOf(err), fault.HintOf(err), kind, remedy)
+		_, err := s.platform.Start(t.Context(), def)
+		if !fault.Is(err, kind) || !strings.Contains(fault.HintOf(err), hint) {
+			t.Errorf("%s: got %v (%v, hint %q), want %v and %q", cause, err, fault.KindOf(err), fault.HintOf(err), kind, hint)
 		}
-		if now := s.state(t, vm); !strings.HasPrefix(now, "shut off") {
-			t.Errorf("%s: it is %s", what, now)
+		if now := s.domainState(t, vm); !strings.HasPrefix(now, "shut off") {
+			t.Errorf("%s: the VM is %s, want shut off", cause, now)
 		}
 	}
 	expect("no network", fault.Conflict, "create the network")
 	file := t.TempDir() + "/network.xml"
-	write(t, file, "<network><name>default</name><bridge name='virbr0'/></network>")
+	writeFile(t, file, "<network><name>default</name><bridge name='virbr0'/></network>")
 	s.virsh(t, "net-define", file)
 	expect("a network that is not active", fault.Conflict, "virsh -c qemu:///system net-start default")
 	s.virsh(t, "net-start", "default")
@@ -216,17 +216,17 @@ func TestVMsThatDoNotStart(t *testing.T) {
 	must(os.Rename(volume, volume+".away"))
 	expect("no volume", fault.NotFound, "edit 'web 01'")
 	must(os.Rename(volume+".away", volume))
-	if _, err := s.place.Start(t.Context(), def); err != nil {
-		t.Errorf("with all that it needs: %v (%s)", err, fault.HintOf(err))
+	if _, err := s.platform.Start(t.Context(), def); err != nil {
+		t.Errorf("Start with all that the VM requires: %v (%s)", err, fault.HintOf(err))
 	}
 }
 
-func TestStartOfNobodysOrAnothersVM(t *testing.T) {
+func TestStartOfAMissingOrForeignVM(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sharedDaemon(t), false)
-	vm := withoutCards()
-	stage, _, def := onStage(t, vm, s.place, make([]byte, 1<<20))
-	if _, err := s.place.Start(t.Context(), def); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
+	vm := vmWithoutNICs()
+	stage, _, def := stageVM(t, vm, s.platform, make([]byte, 1<<20))
+	if _, err := s.platform.Start(t.Context(), def); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
 		t.Errorf("no VM: %v (%s)", err, fault.HintOf(err))
 	}
 	text, err := stage.Domain(def)
@@ -236,46 +236,47 @@ func TestStartOfNobodysOrAnothersVM(t *testing.T) {
 	if _, err := s.client.DefineDomain(t.Context(), text); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.place.Start(t.Context(), def); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-		t.Errorf("another's VM: %v (%s)", err, fault.HintOf(err))
+	if _, err := s.platform.Start(t.Context(), def); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+		t.Errorf("foreign VM: %v (%s)", err, fault.HintOf(err))
 	}
-	if now := s.state(t, vm); !strings.HasPrefix(now, "shut off") {
-		t.Errorf("another's VM is %s", now)
+	if now := s.domainState(t, vm); !strings.HasPrefix(now, "shut off") {
+		t.Errorf("the foreign VM is %s", now)
 	}
 }
 
-// Here libvirt has no KVM, and some causes cannot be had: those are told by libvirt's number or by QEMU's words.
+// startError finds the cause by libvirt's error number or QEMU's message. This libvirt has no KVM, and some causes
+// cannot be produced here.
 func TestCausesOfRefusedStarts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sharedDaemon(t), false)
 	bare := &libvirtxml.Domain{Type: "qemu"}
 	tests := map[string]struct {
 		domain *libvirtxml.Domain
-		said   rpc.Error
+		err    rpc.Error
 		kind   fault.Kind
-		remedy string
+		hint   string
 	}{
-		"no KVM":             {&libvirtxml.Domain{Type: "kvm"}, rpc.Error{Code: 1, Message: "KVM is not available"}, fault.Unsupported, "--domain-type qemu"},
-		"no memory, by QEMU": {bare, rpc.Error{Code: 1, Message: "cannot set up guest memory 'pc.ram': Cannot allocate memory"}, fault.Full, "reduce the VM's memory"},
-		"no memory":          {bare, rpc.Error{Code: rpc.SystemError, Errno: syscall.ENOMEM}, fault.Full, "reduce the VM's memory"},
-		"another's image":    {bare, rpc.Error{Code: 1, Message: "Could not open '/srv/a.raw': Permission denied"}, fault.Denied, "AppArmor"},
-		"no bridge":          {bare, rpc.Error{Code: rpc.SystemError, Errno: syscall.ENODEV}, fault.NotFound, "create the bridge"},
-		"who knows":          {bare, rpc.Error{Code: 1, Message: "x"}, fault.Unsupported, "less /var/log/libvirt/qemu/-rf.log; virsh -c qemu:///system start -- -rf"},
+		"no KVM":                 {&libvirtxml.Domain{Type: "kvm"}, rpc.Error{Code: 1, Message: "KVM is not available"}, fault.Unsupported, "--domain-type qemu"},
+		"no memory, by QEMU":     {bare, rpc.Error{Code: 1, Message: "cannot set up guest memory 'pc.ram': Cannot allocate memory"}, fault.Full, "reduce the VM's memory"},
+		"no memory":              {bare, rpc.Error{Code: rpc.SystemError, Errno: syscall.ENOMEM}, fault.Full, "reduce the VM's memory"},
+		"no access to the image": {bare, rpc.Error{Code: 1, Message: "Could not open '/srv/a.raw': Permission denied"}, fault.Denied, "AppArmor"},
+		"no bridge":              {bare, rpc.Error{Code: rpc.SystemError, Errno: syscall.ENODEV}, fault.NotFound, "create the bridge"},
+		"unknown cause":          {bare, rpc.Error{Code: 1, Message: "x"}, fault.Unsupported, "less /var/log/libvirt/qemu/-rf.log; virsh -c qemu:///system start -- -rf"},
 	}
 	for name, tt := range tests {
-		err := s.place.newStarter().startError(t.Context(), s.client, rpc.Domain{Name: "-rf"}, tt.domain, &tt.said)
-		if !fault.Is(err, tt.kind) || !strings.Contains(fault.HintOf(err), tt.remedy) || !errors.Is(err, &tt.said) {
-			t.Errorf("%s: %v (%v, remedy %q), want %v and %q", name, err, fault.KindOf(err), fault.HintOf(err), tt.kind, tt.remedy)
+		err := s.platform.newStarter().startError(t.Context(), s.client, rpc.Domain{Name: "-rf"}, tt.domain, &tt.err)
+		if !fault.Is(err, tt.kind) || !strings.Contains(fault.HintOf(err), tt.hint) || !errors.Is(err, &tt.err) {
+			t.Errorf("%s: got %v (%v, hint %q), want %v and %q", name, err, fault.KindOf(err), fault.HintOf(err), tt.kind, tt.hint)
 		}
 	}
 	broken := errors.New("broken")
-	if err := s.place.newStarter().startError(t.Context(), s.client, rpc.Domain{}, bare, broken); err != broken {
-		t.Errorf("a connection that broke: %v", err)
+	if err := s.platform.newStarter().startError(t.Context(), s.client, rpc.Domain{}, bare, broken); err != broken {
+		t.Errorf("a broken connection: got %v", err)
 	}
 }
 
-// What is no running domain is named, with what to do.
-func TestStatesThatAreNotRunning(t *testing.T) {
+// The error for each state other than running has a hint.
+func TestNonRunningStatesHaveHints(t *testing.T) {
 	t.Parallel()
 	p, err := New("qemu+ssh://root@kvm1/system", Options{})
 	if err != nil {
@@ -293,11 +294,11 @@ func TestStatesThatAreNotRunning(t *testing.T) {
 		t.Errorf("a full pool: %v (%s)", err, fault.HintOf(err))
 	}
 	if err := p.newStarter().checkRunning(rpc.Domain{}, rpc.Paused, rpc.PausedToStart); !fault.Is(err, fault.Transient) {
-		t.Errorf("under way: %v", err)
+		t.Errorf("a start in progress: %v", err)
 	}
 }
 
-// Who has no serial port is seen on a screen, or not at all.
+// The console command uses the serial port, or else the screen, or else is empty.
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	p, err := New("qemu:///session", Options{})
@@ -311,7 +312,7 @@ func TestConsole(t *testing.T) {
 		"":                                       {},
 	} {
 		if got := p.at.consoleCommand("-a", &libvirtxml.Domain{Devices: devices}); got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// What libvirt has is held against the image: other bytes, data in a hole, a hole in data.
-func TestWhatIsReadBackIsCompared(t *testing.T) {
+// A comparison detects data that differs, data in a hole, and a hole in data.
+func TestReadBackDataIsCompared(t *testing.T) {
 	t.Parallel()
 	const size = 40 << 20
 	src := disk.NewSparsePattern(size, 0.5, 7)
@@ -21,12 +21,12 @@ func TestWhatIsReadBackIsCompared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told int64
-	c := &comparison{ctx: t.Context(), src: src, progress: func(n int64) { told += n }}
+	var reported int64
+	c := &comparison{ctx: t.Context(), src: src, progress: func(n int64) { reported += n }}
 	for _, e := range extents {
 		if e.Kind == disk.Zero {
 			if err := c.Zeros(e.Range); err != nil {
-				t.Errorf("%v is a hole on both sides: %v", e.Range, err)
+				t.Errorf("%v is a hole in both: %v", e.Range, err)
 			}
 			continue
 		}
@@ -35,22 +35,22 @@ func TestWhatIsReadBackIsCompared(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := c.Data(e.Off, p); err != nil {
-			t.Errorf("%v is the same on both sides: %v", e.Range, err)
+			t.Errorf("%v is the same in both: %v", e.Range, err)
 		}
 		p[len(p)-1] ^= 1
 		if err := c.Data(e.Off, p); !fault.Is(err, fault.Corrupt) || fault.HintOf(err) == "" || !strings.HasSuffix(err.Error(), fmt.Sprintf(" byte %d", e.Off)) {
 			t.Errorf("a flipped bit at or after byte %d: %v", e.Off, err)
 		}
 	}
-	if told != size {
-		t.Errorf("told of %d bytes", told)
+	if reported != size {
+		t.Errorf("progress reports %d bytes, want %d", reported, size)
 	}
 	if err := c.Zeros(disk.Range{Len: size}); !fault.Is(err, fault.Corrupt) {
-		t.Errorf("a hole in the place of data: %v", err)
+		t.Errorf("a hole instead of data: %v", err)
 	}
 }
 
-// Volumes are found again by what does not change, and two VMs never share one.
+// The name of a volume depends only on properties that do not change, and two VMs never share one.
 func TestVolumeNames(t *testing.T) {
 	t.Parallel()
 	vm := webVM(1)
@@ -63,7 +63,7 @@ func TestVolumeNames(t *testing.T) {
 	} {
 		vm.Name = name
 		if got := volumeName(namemap.Map{}, vm, 3, targets.Raw); got != want {
-			t.Errorf("%q: %q, want %q", name, got, want)
+			t.Errorf("%q: got %q, want %q", name, got, want)
 		}
 	}
 	for _, change := range []func(*inventory.VM){
@@ -74,7 +74,7 @@ func TestVolumeNames(t *testing.T) {
 		other := webVM(1)
 		change(other)
 		if sourceID(other) == sourceID(vm) {
-			t.Errorf("%+v has the identity of another", other)
+			t.Errorf("%+v has the same identity as the original VM", other)
 		}
 	}
 }

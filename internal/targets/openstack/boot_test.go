@@ -19,8 +19,8 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// A started guest is right when it comes up from what Cinder has, on the hardware that Nova makes by the
-// volume's metadata. One that is said to have another firmware is the control: it does not come up.
+// A started guest boots from its Cinder volume, on the hardware that Nova derives from the volume's metadata. As a
+// control, a guest with the wrong firmware type does not boot.
 func TestDeliveredGuestsBoot(t *testing.T) {
 	for _, v := range []struct {
 		name     string
@@ -28,8 +28,8 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 		firmware inventory.Firmware
 		bus      inventory.Bus
 		hardware targets.Hardware
-		driver   string // none: it does not boot
-		cards    int    // that the test guest's kernel has a driver for
+		driver   string // empty if the guest must not boot
+		cards    int    // number of cards with a driver in the test guest's kernel
 		slow     bool
 	}{
 		{"virtio", tinyguest.BIOS, inventory.BIOS, inventory.PVSCSI, targets.Virtio, "virtio_scsi", 1, true},
@@ -40,21 +40,21 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 		if v.slow && !lane.Slow {
 			continue
 		}
-		vm := with(web(), func(vm *inventory.VM) {
+		vm := changedVM(webVM(), func(vm *inventory.VM) {
 			vm.Disks, vm.Controllers[0].Bus, vm.Firmware = vm.Disks[:1], v.bus, v.firmware
 			vm.Disks[0].Capacity = tinyguest.Size
 		})
-		cloud := serve(t, lab.Config{})
-		d := deliveryOf(t, vm)
+		cloud := startCloud(t, lab.Config{})
+		d := newTestDelivery(t, vm)
 		d.Hardware, d.Images[0].Path = v.hardware, tinyguest.Image(t, v.guest)
-		p := place(t, cloud, "lab")
-		deliver(t, p, d)
-		startOf(t, p, d)
-		domain := nova(t, cloud)
+		p := newPlatform(t, cloud, "lab")
+		mustDeliver(t, p, d)
+		mustStart(t, p, d)
+		domain := writeNovaDomain(t, cloud)
 		t.Run(v.name, func(t *testing.T) {
-			t.Parallel() // the control waits for nothing to happen
+			t.Parallel() // the control test waits until its deadline
 			if v.driver == "" {
-				staysDark(t, domain)
+				checkDoesNotBoot(t, domain)
 				return
 			}
 			m, err := boot.Domain(t.Context(), domain, boot.Options{})
@@ -62,7 +62,7 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 				t.Fatal(err)
 			}
 			if m.Firmware != string(v.firmware) {
-				t.Errorf("it came up by %s", m.Firmware)
+				t.Errorf("the guest booted by %s, want %s", m.Firmware, v.firmware)
 			}
 			if m.Driver != v.driver || len(m.Cards) != v.cards || v.cards > 0 && m.Cards[0].MAC != vm.NICs[0].MAC {
 				t.Errorf("the guest sees %+v", m)
@@ -71,24 +71,25 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 	}
 }
 
-// staysDark asserts that a firmware finds nothing to start in a domain. A slow machine makes that no less true.
-func staysDark(t *testing.T, domain string) {
+// checkDoesNotBoot checks that the firmware of a domain finds no system to boot. A slow machine does not change the result.
+func checkDoesNotBoot(t *testing.T, domain string) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "serial")
 	_, err := boot.Domain(t.Context(), domain, boot.Options{Deadline: time.Minute, Log: log})
-	said, readErr := os.ReadFile(log)
-	if !errors.Is(err, boot.ErrNoMarker) || readErr != nil || bytes.Contains(said, []byte("Linux")) {
-		t.Errorf("%v, %v; it said %q", err, readErr, said)
+	output, readErr := os.ReadFile(log)
+	if !errors.Is(err, boot.ErrNoMarker) || readErr != nil || bytes.Contains(output, []byte("Linux")) {
+		t.Errorf("got %v, %v; output %q", err, readErr, output)
 	}
 }
 
-// nova writes the domain that Nova's libvirt driver makes of the server's boot volume and port, as a file.
-func nova(t *testing.T, cloud *lab.Cloud) string {
+// writeNovaDomain writes the domain that Nova's libvirt driver creates for the server's boot volume and port. It
+// returns the path.
+func writeNovaDomain(t *testing.T, cloud *lab.Cloud) string {
 	t.Helper()
 	server := onlyServer(t, cloud)
-	volume, folder := volumeOf(t, cloud, server.Volumes[0]), t.TempDir()
+	volume, folder := volumeByID(t, cloud, server.Volumes[0]), t.TempDir()
 	image := filepath.Join(folder, "volume")
-	write(t, image, volume.Data)
+	writeFile(t, image, volume.Data)
 	if err := os.Truncate(image, int64(volume.Size)<<30); err != nil {
 		t.Fatal(err)
 	}
@@ -122,17 +123,17 @@ func nova(t *testing.T, cloud *lab.Cloud) string {
   </devices>
 </domain>`, map[string]string{"uefi": "efi", "bios": "bios"}[hardware["hw_firmware_type"]], cmp.Or(hardware["hw_machine_type"], "pc"), loader, controller, image, disk, hardware["hw_disk_bus"], cloud.Ports()[0].MAC, hardware["hw_vif_model"])
 	path := filepath.Join(folder, "server.xml")
-	write(t, path, []byte(text))
+	writeFile(t, path, []byte(text))
 	return path
 }
 
-// volumeOf is the one of an ID.
-func volumeOf(t *testing.T, cloud *lab.Cloud, id string) lab.Volume {
+// volumeByID returns the volume with this ID.
+func volumeByID(t *testing.T, cloud *lab.Cloud, id string) lab.Volume {
 	t.Helper()
 	all := cloud.Volumes()
 	at := slices.IndexFunc(all, func(v lab.Volume) bool { return v.ID == id })
 	if at < 0 {
-		t.Fatalf("no volume is %s", id)
+		t.Fatalf("no volume has ID %s", id)
 	}
 	return all[at]
 }

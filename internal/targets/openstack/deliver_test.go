@@ -3,7 +3,6 @@ package openstack
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -24,8 +23,8 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// web is a VM with two disks and a card.
-func web() *inventory.VM {
+// webVM returns a VM with two disks and a network card.
+func webVM() *inventory.VM {
 	return &inventory.VM{
 		Ref: "vm-7", Name: "web 01", UUID: "564d1234-0000-1111-2222-333344445555",
 		InstanceUUID: "52aa0000-1111-2222-3333-444455556666", HostName: "esx1", GuestID: "debian12_64Guest",
@@ -38,18 +37,18 @@ func web() *inventory.VM {
 	}
 }
 
-func with(vm *inventory.VM, change func(*inventory.VM)) *inventory.VM {
+func changedVM(vm *inventory.VM, change func(*inventory.VM)) *inventory.VM {
 	change(vm)
 	return vm
 }
 
-// delivery is one of vm, with images that say where each of their words is, but in a hole.
-func deliveryOf(t *testing.T, vm *inventory.VM) platform.Delivery {
+// newTestDelivery returns a delivery of vm. Each word of its images contains its own offset, except in holes.
+func newTestDelivery(t *testing.T, vm *inventory.VM) platform.Delivery {
 	t.Helper()
 	d := platform.Delivery{Definition: targets.Definition{VM: vm, Decamp: "v0.0.0-test"}}
 	for _, each := range vm.Disks {
 		path := filepath.Join(t.TempDir(), "disk.raw")
-		write(t, path, contentOf(t, each))
+		writeFile(t, path, diskContent(t, each))
 		d.Images = append(d.Images, targets.Image{Key: each.Key, Path: path, Format: targets.Raw, Size: each.Capacity, Root: "aa55"})
 	}
 	d.Open = func(ctx context.Context, img targets.Image) (disk.Source, error) {
@@ -58,66 +57,66 @@ func deliveryOf(t *testing.T, vm *inventory.VM) platform.Delivery {
 	return d
 }
 
-func contentOf(t *testing.T, d inventory.Disk) []byte {
+func diskContent(t *testing.T, d inventory.Disk) []byte {
 	t.Helper()
 	data := make([]byte, d.Capacity)
 	if err := disk.NewPattern(d.Capacity).ReadAt(t.Context(), data, 0); err != nil {
 		t.Fatal(err)
 	}
-	data[0] = byte(d.Key) // no two are the same
+	data[0] = byte(d.Key) // no two disks are equal
 	return data
 }
 
-func deliver(t *testing.T, p *Platform, d platform.Delivery) platform.Receipt {
+func mustDeliver(t *testing.T, p *Platform, d platform.Delivery) platform.Receipt {
 	t.Helper()
 	r, err := p.Deliver(t.Context(), d)
 	if err != nil {
-		t.Fatalf("deliver: %v (%s)", err, fault.HintOf(err))
+		t.Fatalf("Deliver: %v (%s)", err, fault.HintOf(err))
 	}
 	return r
 }
 
-// checkDelivered asserts that the volumes of d are there with its bytes, and nothing of the way is left.
+// checkDelivered checks that the volumes of d have the data of its disks, and that no temporary objects are left.
 func checkDelivered(t *testing.T, cloud *lab.Cloud, d platform.Delivery) {
 	t.Helper()
-	there := cloud.Volumes()
-	if len(there) != len(d.VM.Disks) || len(cloud.Images()) > 0 || len(cloud.Ports()) != len(d.VM.NICs) {
-		t.Errorf("%d volumes, %d images, %d ports", len(there), len(cloud.Images()), len(cloud.Ports()))
+	volumes := cloud.Volumes()
+	if len(volumes) != len(d.VM.Disks) || len(cloud.Images()) > 0 || len(cloud.Ports()) != len(d.VM.NICs) {
+		t.Errorf("got %d volumes, %d images and %d ports", len(volumes), len(cloud.Images()), len(cloud.Ports()))
 	}
 	for _, each := range d.VM.Disks {
-		at := slices.IndexFunc(there, func(v lab.Volume) bool { return v.Metadata[diskKey] == fmt.Sprint(each.Key) })
-		if at < 0 || !bytes.Equal(there[at].Data, contentOf(t, each)) {
-			t.Errorf("disk %d is not there, or is another", each.Key)
+		at := slices.IndexFunc(volumes, func(v lab.Volume) bool { return v.Metadata[diskKey] == fmt.Sprint(each.Key) })
+		if at < 0 || !bytes.Equal(volumes[at].Data, diskContent(t, each)) {
+			t.Errorf("disk %d is missing or has other data", each.Key)
 		}
 	}
 }
 
-// checkNothing asserts that nothing is left.
-func checkNothing(t *testing.T, cloud *lab.Cloud) {
+// checkEmpty checks that the cloud has no objects.
+func checkEmpty(t *testing.T, cloud *lab.Cloud) {
 	t.Helper()
-	if left := thingsIn(cloud); len(left) > 0 {
-		t.Errorf("left: %q", left)
+	if left := listObjects(cloud); len(left) > 0 {
+		t.Errorf("remaining objects: %q", left)
 	}
 }
 
-func hasHint(t *testing.T, err error, kind fault.Kind, words string) {
+func checkError(t *testing.T, err error, kind fault.Kind, message string) {
 	t.Helper()
-	if !fault.Is(err, kind) || fault.HintOf(err) == "" || !strings.Contains(err.Error()+fault.HintOf(err), words) {
-		t.Errorf("%v (%v, remedy %q), want %v with %q", err, fault.KindOf(err), fault.HintOf(err), kind, words)
+	if !fault.Is(err, kind) || fault.HintOf(err) == "" || !strings.Contains(err.Error()+fault.HintOf(err), message) {
+		t.Errorf("got %v (%v, hint %q), want %v with %q", err, fault.KindOf(err), fault.HintOf(err), kind, message)
 	}
 }
 
 func TestDeliversInBothFormats(t *testing.T) {
 	for _, format := range []string{"raw", "qcow2"} {
-		cloud := serve(t, lab.Config{})
-		d := deliveryOf(t, web())
-		r := deliver(t, place(t, cloud, "lab?format="+format+"&volumeType=fast&availabilityZone=nova"), d)
+		cloud := startCloud(t, lab.Config{})
+		d := newTestDelivery(t, webVM())
+		r := mustDeliver(t, newPlatform(t, cloud, "lab?format="+format+"&volumeType=fast&availabilityZone=nova"), d)
 		checkDelivered(t, cloud, d)
 		boot := cloud.Volumes()[0]
 		if r.ID != boot.ID || r.Name != "web 01" || !boot.Bootable || boot.Type != "fast" || boot.Zone != "nova" || boot.Size != 1 {
-			t.Errorf("receipt %+v of %+v", r, boot)
+			t.Errorf("got receipt %+v for volume %+v", r, boot)
 		}
-		for key, want := range map[string]string{refKey: "vm-7", instanceKey: web().InstanceUUID, uuidKey: web().UUID, nameKey: "web 01", flavorKey: "v2"} {
+		for key, want := range map[string]string{refKey: "vm-7", instanceKey: webVM().InstanceUUID, uuidKey: webVM().UUID, nameKey: "web 01", flavorKey: "v2"} {
 			if boot.Metadata[key] != want {
 				t.Errorf("%s is %q, want %q", key, boot.Metadata[key], want)
 			}
@@ -125,137 +124,137 @@ func TestDeliversInBothFormats(t *testing.T) {
 	}
 }
 
-// The printed command names all that there is.
-func TestCommandMakesTheServer(t *testing.T) {
-	cloud := serve(t, lab.Config{})
-	r := deliver(t, place(t, cloud, "lab"), deliveryOf(t, web()))
+// The command in the warning creates a server with all volumes and ports.
+func TestServerCommand(t *testing.T) {
+	cloud := startCloud(t, lab.Config{})
+	r := mustDeliver(t, newPlatform(t, cloud, "lab"), newTestDelivery(t, webVM()))
 	at := slices.IndexFunc(r.Warnings, func(w inventory.Warning) bool { return w.Code == "no-server" })
 	if at < 0 {
-		t.Fatalf("warnings: %+v", r.Warnings)
+		t.Fatalf("no warning about the server: %+v", r.Warnings)
 	}
 	v := cloud.Volumes()
 	want := "openstack --os-cloud lab server create --flavor v2 --volume " + v[0].ID +
 		" --block-device source_type=volume,destination_type=volume,boot_index=-1,disk_bus=sata,uuid=" + v[1].ID +
 		" --port " + cloud.Ports()[0].ID + " -- 'web 01'"
 	if got := r.Warnings[at].Remedy; got != want {
-		t.Errorf("the command is\n%s\nwant\n%s", got, want)
+		t.Errorf("got command\n%s\nwant\n%s", got, want)
 	}
 }
 
-func TestDeliverOutlivesWhatPasses(t *testing.T) {
+func TestDeliverSurvivesTemporaryFailures(t *testing.T) {
 	for name, v := range map[string]struct {
-		config  lab.Config
-		trouble lab.Fault
-		wait    time.Duration // that the service asked for
+		config   lab.Config
+		injected lab.Fault
+		wait     time.Duration // waiting time that the service requests
 	}{
 		"token ends in an upload": {config: lab.Config{EndUploads: 2}},
 		"tokens end often":        {config: lab.Config{TokenCalls: 4}},
 		"upload is cut":           {config: lab.Config{CutUploads: 2}},
 		"a byte is damaged":       {config: lab.Config{Damage: 1}},
 		"a volume fails":          {config: lab.Config{BadVolumes: 1}},
-		"too many requests":       {trouble: lab.Fault{Method: "POST", Path: "volumes", Status: 429, RetryAfter: "13", Times: 2}, wait: 13 * time.Second},
-		"rate limit of old":       {trouble: lab.Fault{Method: "POST", Path: "ports", Status: 413, RetryAfter: "17", Times: 2}, wait: 17 * time.Second},
-		"a service restarts":      {trouble: lab.Fault{Method: "GET", Path: "images", Status: 503, Times: 3}},
+		"too many requests":       {injected: lab.Fault{Method: "POST", Path: "volumes", Status: 429, RetryAfter: "13", Times: 2}, wait: 13 * time.Second},
+		"old rate limit":          {injected: lab.Fault{Method: "POST", Path: "ports", Status: 413, RetryAfter: "17", Times: 2}, wait: 17 * time.Second},
+		"a service restarts":      {injected: lab.Fault{Method: "GET", Path: "images", Status: 503, Times: 3}},
 		"lists are late":          {config: lab.Config{Late: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cloud := serve(t, v.config)
-			cloud.InjectFault(v.trouble)
-			d := deliveryOf(t, web())
-			p := place(t, cloud, "lab")
+			cloud := startCloud(t, v.config)
+			cloud.InjectFault(v.injected)
+			d := newTestDelivery(t, webVM())
+			p := newPlatform(t, cloud, "lab")
 			waited := map[time.Duration]int{}
 			p.cloud.wait = func(ctx context.Context, d time.Duration) error {
 				waited[d]++
-				return quick(ctx, d)
+				return noWait(ctx, d)
 			}
-			deliver(t, p, d)
+			mustDeliver(t, p, d)
 			checkDelivered(t, cloud, d)
-			if v.wait > 0 && waited[v.wait] != v.trouble.Times {
-				t.Errorf("waited %v, want %v %d times", waited, v.wait, v.trouble.Times)
+			if v.wait > 0 && waited[v.wait] != v.injected.Times {
+				t.Errorf("waited %v, want %v %d times", waited, v.wait, v.injected.Times)
 			}
 		})
 	}
 }
 
-func TestDeliverLeavesNothingAfterAnError(t *testing.T) {
+func TestFailedDeliverLeavesNoObjects(t *testing.T) {
 	for name, v := range map[string]struct {
-		config  lab.Config
-		trouble lab.Fault
-		kind    fault.Kind
-		words   string
+		config   lab.Config
+		injected lab.Fault
+		kind     fault.Kind
+		message  string
 	}{
-		"Cinder's quota":    {config: lab.Config{Gigabytes: 1}, kind: fault.Full, words: "gigabytes quota"},
-		"Neutron's quota":   {trouble: lab.Fault{Method: "POST", Path: "ports", Status: 409, Body: `{"NeutronError": {"type": "OverQuota", "message": "Quota exceeded for resources: ['port']."}}`, Times: 1}, kind: fault.Full, words: "quota show"},
-		"Glance's quota":    {trouble: lab.Fault{Method: "PUT", Path: "/file", Status: 413, Body: "<html>Request Entity Too Large</html>", Times: 1}, kind: fault.Full, words: "Too Large"},
-		"no right to MACs":  {config: lab.Config{Owned: true}, kind: fault.Denied, words: "mac=new"},
-		"no right":          {trouble: lab.Fault{Method: "POST", Path: "images", Status: 403, Times: 9}, kind: fault.Denied, words: "member"},
-		"volumes fail":      {config: lab.Config{BadVolumes: 9}, kind: fault.Transient, words: "volume message list"},
-		"damage on the way": {config: lab.Config{Damage: 9}, kind: fault.Corrupt, words: "differs from the sent data"},
+		"Cinder's quota":   {config: lab.Config{Gigabytes: 1}, kind: fault.Full, message: "gigabytes quota"},
+		"Neutron's quota":  {injected: lab.Fault{Method: "POST", Path: "ports", Status: 409, Body: `{"NeutronError": {"type": "OverQuota", "message": "Quota exceeded for resources: ['port']."}}`, Times: 1}, kind: fault.Full, message: "quota show"},
+		"Glance's quota":   {injected: lab.Fault{Method: "PUT", Path: "/file", Status: 413, Body: "<html>Request Entity Too Large</html>", Times: 1}, kind: fault.Full, message: "Too Large"},
+		"no right to MACs": {config: lab.Config{Owned: true}, kind: fault.Denied, message: "mac=new"},
+		"no right":         {injected: lab.Fault{Method: "POST", Path: "images", Status: 403, Times: 9}, kind: fault.Denied, message: "member"},
+		"volumes fail":     {config: lab.Config{BadVolumes: 9}, kind: fault.Transient, message: "volume message list"},
+		"damaged transfer": {config: lab.Config{Damage: 9}, kind: fault.Corrupt, message: "differs from the sent data"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cloud := serve(t, v.config)
-			cloud.InjectFault(v.trouble)
-			_, err := place(t, cloud, "lab").Deliver(t.Context(), deliveryOf(t, web()))
-			hasHint(t, err, v.kind, v.words)
-			checkNothing(t, cloud)
+			cloud := startCloud(t, v.config)
+			cloud.InjectFault(v.injected)
+			_, err := newPlatform(t, cloud, "lab").Deliver(t.Context(), newTestDelivery(t, webVM()))
+			checkError(t, err, v.kind, v.message)
+			checkEmpty(t, cloud)
 		})
 	}
 }
 
-func TestWithdrawLeavesWhatRuns(t *testing.T) {
-	cloud := serve(t, lab.Config{})
-	p := place(t, cloud, "lab")
-	d := deliveryOf(t, web())
-	deliver(t, p, d)
-	startOf(t, p, d)
+func TestWithdrawKeepsRunningServer(t *testing.T) {
+	cloud := startCloud(t, lab.Config{})
+	p := newPlatform(t, cloud, "lab")
+	d := newTestDelivery(t, webVM())
+	mustDeliver(t, p, d)
+	mustStart(t, p, d)
 	id := cloud.Servers()[0].ID
-	before := thingsIn(cloud)
-	hasHint(t, p.Withdraw(t.Context(), d.VM), fault.Conflict, "server stop "+id)
-	if now := thingsIn(cloud); !slices.Equal(now, before) {
-		t.Errorf("withdrawn of a server that runs: %q", now)
+	before := listObjects(cloud)
+	checkError(t, p.Withdraw(t.Context(), d.VM), fault.Conflict, "server stop "+id)
+	if now := listObjects(cloud); !slices.Equal(now, before) {
+		t.Errorf("Withdraw with a running server changes the objects to %q", now)
 	}
 	cloud.SetStatus(id, "SHUTOFF")
 	if err := p.Withdraw(t.Context(), d.VM); err != nil {
 		t.Fatal(err)
 	}
-	checkNothing(t, cloud)
+	checkEmpty(t, cloud)
 }
 
-// A server that somebody made of our volumes is somebody's.
-func TestWithdrawLeavesWhatOthersUse(t *testing.T) {
-	cloud := serve(t, lab.Config{})
-	p := place(t, cloud, "lab")
-	d := deliveryOf(t, web())
-	deliver(t, p, d)
+// Withdraw refuses if the volumes are attached to a server that decamp did not create.
+func TestWithdrawKeepsVolumesInUse(t *testing.T) {
+	cloud := startCloud(t, lab.Config{})
+	p := newPlatform(t, cloud, "lab")
+	d := newTestDelivery(t, webVM())
+	mustDeliver(t, p, d)
 	id := cloud.Volumes()[1].ID
 	cloud.Attach(id, "theirs")
-	before := thingsIn(cloud)
-	hasHint(t, p.Withdraw(t.Context(), d.VM), fault.Conflict, "server delete theirs")
-	if now := thingsIn(cloud); !slices.Equal(now, before) {
-		t.Errorf("withdrawn of a volume in use: %q", now)
+	before := listObjects(cloud)
+	checkError(t, p.Withdraw(t.Context(), d.VM), fault.Conflict, "server delete theirs")
+	if now := listObjects(cloud); !slices.Equal(now, before) {
+		t.Errorf("Withdraw with a volume in use changes the objects to %q", now)
 	}
 	cloud.Attach(id, "")
 	if err := p.Withdraw(t.Context(), d.VM); err != nil {
 		t.Fatal(err)
 	}
-	checkNothing(t, cloud)
+	checkEmpty(t, cloud)
 }
 
 func TestDeliverRefusesAnEarlierCopy(t *testing.T) {
-	cloud := serve(t, lab.Config{})
-	p := place(t, cloud, "lab")
-	d := deliveryOf(t, web())
-	deliver(t, p, d)
-	before := thingsIn(cloud)
+	cloud := startCloud(t, lab.Config{})
+	p := newPlatform(t, cloud, "lab")
+	d := newTestDelivery(t, webVM())
+	mustDeliver(t, p, d)
+	before := listObjects(cloud)
 	d.Images[0].Root = "bb66"
 	_, err := p.Deliver(t.Context(), d)
-	hasHint(t, err, fault.Conflict, "earlier copy")
-	if now := thingsIn(cloud); !slices.Equal(now, before) {
-		t.Errorf("changed: %q", now)
+	checkError(t, err, fault.Conflict, "earlier copy")
+	if now := listObjects(cloud); !slices.Equal(now, before) {
+		t.Errorf("Deliver changes the objects to %q", now)
 	}
 }
 
-// Nova rejects a topology that does not have the flavor's number of CPUs. The user learns of each difference.
+// Nova rejects a topology that does not match the flavor's number of CPUs. Each difference is a warning.
 func TestTopologyFitsTheFlavor(t *testing.T) {
 	for _, v := range []struct {
 		name, flavor    string
@@ -267,9 +266,9 @@ func TestTopologyFitsTheFlavor(t *testing.T) {
 		{"more CPUs", "v4.768", 2, 768, false, true},
 		{"fewer of both", "m1.tiny", 2, 1024, false, true},
 	} {
-		cloud := serve(t, lab.Config{})
-		vm := with(web(), func(vm *inventory.VM) { vm.CPUs, vm.MemoryMiB = v.cpus, int64(v.mib) })
-		r := deliver(t, place(t, cloud, "lab?flavor="+v.flavor), deliveryOf(t, vm))
+		cloud := startCloud(t, lab.Config{})
+		vm := changedVM(webVM(), func(vm *inventory.VM) { vm.CPUs, vm.MemoryMiB = v.cpus, int64(v.mib) })
+		r := mustDeliver(t, newPlatform(t, cloud, "lab?flavor="+v.flavor), newTestDelivery(t, vm))
 		topology := false
 		for key := range cloud.Volumes()[0].ImageMetadata {
 			topology = topology || strings.HasPrefix(key, "hw_cpu_")
@@ -281,79 +280,79 @@ func TestTopologyFitsTheFlavor(t *testing.T) {
 	}
 }
 
-// A delivery that fails, and whose removal fails, reports both. The next one, of a newer copy of one disk, replaces
-// that disk's volume and keeps the other.
+// If a delivery and the removal of its objects fail, the error contains both causes. The next delivery, with a newer
+// copy of one disk, replaces the volume of that disk and keeps the other volume.
 func TestDeliverReplacesVolumesOfAnEarlierCopy(t *testing.T) {
 	for changed := range 2 {
-		cloud := serve(t, lab.Config{})
-		p := place(t, cloud, "lab")
-		d := deliveryOf(t, web())
+		cloud := startCloud(t, lab.Config{})
+		p := newPlatform(t, cloud, "lab")
+		d := newTestDelivery(t, webVM())
 		cloud.InjectFault(lab.Fault{Method: http.MethodPut, Path: "/volumes/", Status: 403, Body: "no completion", Times: 1})
 		cloud.InjectFault(lab.Fault{Method: http.MethodDelete, Path: "/ports/", Status: 403, Body: "no removal", Times: 1})
 		_, err := p.Deliver(t.Context(), d)
-		hasHint(t, err, fault.Denied, "no completion")
-		hasHint(t, err, fault.Denied, "no removal")
+		checkError(t, err, fault.Denied, "no completion")
+		checkError(t, err, fault.Denied, "no removal")
 		earlier := cloud.Volumes()
 		if len(earlier) != 2 {
-			t.Fatalf("left: %q", thingsIn(cloud))
+			t.Fatalf("got objects %q, want 2 volumes", listObjects(cloud))
 		}
 		content := make([]byte, d.Images[changed].Size)
 		copy(content, "newer")
-		write(t, d.Images[changed].Path, content)
+		writeFile(t, d.Images[changed].Path, content)
 		d.Images[changed].Root = "bb66"
-		deliver(t, p, d)
+		mustDeliver(t, p, d)
 		now := cloud.Volumes()
 		if len(now) != 2 || !slices.ContainsFunc(now, func(v lab.Volume) bool { return bytes.Equal(v.Data, content) }) {
-			t.Errorf("disk %d is not the newer copy", changed)
+			t.Errorf("disk %d does not have the newer copy", changed)
 		}
 		kept := earlier[1-changed].ID
 		if !slices.ContainsFunc(now, func(v lab.Volume) bool { return v.ID == kept }) {
-			t.Errorf("disk %d was uploaded again", 1-changed)
+			t.Errorf("unchanged disk %d was uploaded again", 1-changed)
 		}
 	}
 }
 
-// With clones, as on Ceph, an image cannot go before its volume.
-func TestImagesThatVolumesNeedStay(t *testing.T) {
-	cloud := serve(t, lab.Config{Clones: true})
-	p := place(t, cloud, "lab")
-	d := deliveryOf(t, web())
-	r := deliver(t, p, d)
+// On storage with clones, such as Ceph, an image cannot be removed before its volume.
+func TestImagesOfClonedVolumesAreKept(t *testing.T) {
+	cloud := startCloud(t, lab.Config{Clones: true})
+	p := newPlatform(t, cloud, "lab")
+	d := newTestDelivery(t, webVM())
+	r := mustDeliver(t, p, d)
 	if len(cloud.Images()) != 2 || !slices.ContainsFunc(r.Warnings, func(w inventory.Warning) bool { return w.Code == "image-kept" }) {
-		t.Errorf("%d images, warnings %+v", len(cloud.Images()), r.Warnings)
+		t.Errorf("got %d images, warnings %+v", len(cloud.Images()), r.Warnings)
 	}
 	if err := p.Withdraw(t.Context(), d.VM); err != nil {
 		t.Fatal(err)
 	}
-	checkNothing(t, cloud)
+	checkEmpty(t, cloud)
 }
 
 func TestBootFromImage(t *testing.T) {
-	cloud := serve(t, lab.Config{})
-	vm := with(web(), func(vm *inventory.VM) { vm.Disks, vm.CPUs, vm.MemoryMiB = vm.Disks[:1], 4, 768 })
-	p := place(t, cloud, "lab?boot=image")
-	d := deliveryOf(t, vm)
-	deliver(t, p, d)
-	startOf(t, p, d)
-	deliver(t, p, d)
-	startOf(t, p, d)
+	cloud := startCloud(t, lab.Config{})
+	vm := changedVM(webVM(), func(vm *inventory.VM) { vm.Disks, vm.CPUs, vm.MemoryMiB = vm.Disks[:1], 4, 768 })
+	p := newPlatform(t, cloud, "lab?boot=image")
+	d := newTestDelivery(t, vm)
+	mustDeliver(t, p, d)
+	mustStart(t, p, d)
+	mustDeliver(t, p, d)
+	mustStart(t, p, d)
 	images, servers := cloud.Images(), cloud.Servers()
 	if len(images) != 1 || len(cloud.Volumes()) != 0 || len(servers) != 1 || servers[0].Image != images[0].ID || servers[0].Flavor != "d4" {
-		t.Fatalf("images %+v, servers %+v", images, servers)
+		t.Fatalf("got images %+v, servers %+v", images, servers)
 	}
-	if !bytes.Equal(images[0].Data, contentOf(t, vm.Disks[0])) || images[0].Name != "web 01" || images[0].Fields["hw_disk_bus"] != "sata" {
-		t.Errorf("image %s, %v", images[0].Name, images[0].Fields)
+	if !bytes.Equal(images[0].Data, diskContent(t, vm.Disks[0])) || images[0].Name != "web 01" || images[0].Fields["hw_disk_bus"] != "sata" {
+		t.Errorf("got image %s, %v", images[0].Name, images[0].Fields)
 	}
 	cloud.SetStatus(servers[0].ID, "SHUTOFF")
 	if err := p.Withdraw(t.Context(), vm); err != nil {
 		t.Fatal(err)
 	}
-	checkNothing(t, cloud)
-	_, err := p.Deliver(t.Context(), deliveryOf(t, web()))
-	hasHint(t, err, fault.Invalid, "boot=image")
+	checkEmpty(t, cloud)
+	_, err := p.Deliver(t.Context(), newTestDelivery(t, webVM()))
+	checkError(t, err, fault.Invalid, "boot=image")
 }
 
-// Addresses that the guest has configured are the port's, where its network has them and nobody else.
+// A port gets the address that the guest has configured if the network contains the address and it is free.
 func TestPortsHaveTheGuestsAddresses(t *testing.T) {
 	for _, v := range []struct {
 		configured, taken string
@@ -365,53 +364,53 @@ func TestPortsHaveTheGuestsAddresses(t *testing.T) {
 		{"10.1.2.3/16", "10.1.2.3", "", true},
 		{"", "", "", false},
 	} {
-		cloud := serve(t, lab.Config{})
-		d := deliveryOf(t, web())
+		cloud := startCloud(t, lab.Config{})
+		d := newTestDelivery(t, webVM())
 		d.Guest = []guest.Report{{Linux: &linux.Guest{NICs: []linux.NIC{{Name: "ens192", Addresses: []string{v.configured}}}}}, {}}
 		if v.taken != "" {
 			cloud.AddPort("aaaaaaaa-0000-4000-8000-000000000001", "fa:16:3e:00:00:99", v.taken)
 		}
-		r := deliver(t, place(t, cloud, "lab"), d)
+		r := mustDeliver(t, newPlatform(t, cloud, "lab"), d)
 		ports := cloud.Ports()
 		got := ports[len(ports)-1].Addresses
 		warned := slices.ContainsFunc(r.Warnings, func(w inventory.Warning) bool { return w.Code == "address" })
 		if len(got) != 1 || (v.want != "") != (got[0] == v.want) || warned != v.warned {
-			t.Errorf("%+v: port %v, warned %v", v, got, warned)
+			t.Errorf("%+v: got port address %v, warning %v", v, got, warned)
 		}
 	}
 }
 
-func TestMACsCanBeLeft(t *testing.T) {
-	cloud := serve(t, lab.Config{Owned: true})
-	p := place(t, cloud, "lab?mac=new")
-	d := deliveryOf(t, web())
-	deliver(t, p, d)
+func TestNewMACs(t *testing.T) {
+	cloud := startCloud(t, lab.Config{Owned: true})
+	p := newPlatform(t, cloud, "lab?mac=new")
+	d := newTestDelivery(t, webVM())
+	mustDeliver(t, p, d)
 	checkDelivered(t, cloud, d)
 	if got := cloud.Ports()[0].MAC; got == d.VM.NICs[0].MAC {
-		t.Errorf("the port has %s", got)
+		t.Errorf("the port has the VM's MAC %s", got)
 	}
 }
 
-func TestNothingTellsSecrets(t *testing.T) {
-	cloud := serve(t, lab.Config{})
+func TestOutputContainsNoSecrets(t *testing.T) {
+	cloud := startCloud(t, lab.Config{})
 	for _, name := range []string{"lab", "app"} {
-		p := place(t, cloud, name)
-		if err := p.Check(t.Context(), web()); err != nil {
+		p := newPlatform(t, cloud, name)
+		if err := p.Check(t.Context(), webVM()); err != nil {
 			t.Fatal(err)
 		}
-		said := fmt.Sprintf("%v %+v %#v %v", p.cloud.as, p.cloud.as, p.cloud.as, *p)
-		for _, trouble := range []int{400, 401, 403, 404, 409, 413, 500} {
-			cloud.InjectFault(lab.Fault{Method: http.MethodPost, Path: "", Status: trouble, Times: 50, Body: "no"})
-			_, err := p.Deliver(t.Context(), deliveryOf(t, web()))
-			said += fmt.Sprintf("%v %+v %s", err, err, fault.HintOf(err))
+		output := fmt.Sprintf("%v %+v %#v %v", p.cloud.as, p.cloud.as, p.cloud.as, *p)
+		for _, status := range []int{400, 401, 403, 404, 409, 413, 500} {
+			cloud.InjectFault(lab.Fault{Method: http.MethodPost, Path: "", Status: status, Times: 50, Body: "no"})
+			_, err := p.Deliver(t.Context(), newTestDelivery(t, webVM()))
+			output += fmt.Sprintf("%v %+v %s", err, err, fault.HintOf(err))
 			cloud.ClearFaults()
 		}
-		if strings.Contains(said, lab.Password) || strings.Contains(said, lab.Secret) || strings.Contains(said, "gAAAAA") {
-			t.Errorf("a secret is told: %s", said)
+		if strings.Contains(output, lab.Password) || strings.Contains(output, lab.Secret) || strings.Contains(output, "gAAAAA") {
+			t.Errorf("the output contains a secret: %s", output)
 		}
 	}
 	text, err := os.ReadFile(os.Getenv("OS_CLIENT_CONFIG_FILE"))
 	if err != nil || !bytes.Contains(text, []byte(lab.Password)) {
-		t.Errorf("the secret is not where it was: %v", errors.Join(err))
+		t.Errorf("clouds.yaml does not contain the secret: %v", err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// TestHostileInventoryInMetadata makes the metadata of hostile VMs, and reads them from JSON. Every value is
-// one that OpenStack stores, and short values of plain characters are what the VM has.
+// The metadata of hostile VMs consists of values that OpenStack can store. Short values without special characters
+// are unchanged.
 func TestHostileInventoryInMetadata(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -44,25 +44,25 @@ func TestHostileInventoryInMetadata(t *testing.T) {
 		for key, value := range back {
 			odd := func(x rune) bool { return !unicode.IsPrint(x) || x > 0xffff }
 			if !metadataKey.MatchString(key) || !utf8.ValidString(value) || utf8.RuneCountInString(value) > maxText || strings.ContainsFunc(value, odd) {
-				t.Fatalf("OpenStack does not take %q: %q", key, value)
+				t.Fatalf("OpenStack does not accept %q: %q", key, value)
 			}
 		}
 		if !isMadeOf(back, vm) {
-			t.Fatalf("%q is not found again as the VM's", back)
+			t.Fatalf("the identity in %q is not recognized", back)
 		}
 		if back[refKey] != string(vm.Ref) || back[instanceKey] != vm.InstanceUUID || back[uuidKey] != vm.UUID {
-			t.Fatalf("identity %q", back)
+			t.Fatalf("got identity %q", back)
 		}
 		if line := fault.Line(vm.Name); line == vm.Name && fits(vm.Name) && back[nameKey] != vm.Name {
 			t.Fatalf("name %q, want %q", back[nameKey], vm.Name)
 		}
 		if m.name == "" || strings.TrimSpace(m.name) != m.name {
-			t.Fatalf("name %q", m.name)
+			t.Fatalf("invalid name %q", m.name)
 		}
 	}
 }
 
-// fits reports whether s is short, and of characters that all databases have.
+// fits reports whether s is short and has only characters that every database supports.
 func fits(s string) bool {
 	return utf8.RuneCountInString(s) <= maxText && !strings.ContainsFunc(s, func(x rune) bool { return x > 0xffff })
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// Glance and Nova look at the first bytes of a raw image, which are the guest's.
-func TestDiskThatTheCloudWouldMistakeIsNotSentAsRaw(t *testing.T) {
+// Glance and Nova inspect the first bytes of a raw image, which the guest controls.
+func TestDiskWithImageSignatureIsNotSentAsRaw(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.raw")
 	if err := os.WriteFile(path, append([]byte("QFI\xfb\x00\x00\x00\x03"), make([]byte, 1<<20-8)...), 0o600); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// An accessRule is one of Keystone's: it lets an application credential send one kind of request.
+// An accessRule is an access rule of Keystone. It lets an application credential send one kind of request.
 type accessRule struct {
 	Service, Method, Path string
 
@@ -21,14 +21,14 @@ type accessRule struct {
 }
 
 func (r *accessRule) matches(req *http.Request) bool {
-	// The emulated cloud has its services below a folder each, as uWSGI mounts them.
+	// Each service of the emulated cloud has a path prefix, like services that uWSGI mounts.
 	folder := map[string]string{"compute": "/compute", "image": "/image", "network": "/network", "volumev3": "/volume"}[r.Service]
 	pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(folder+r.Path), `\*`, `[^/]+`) + "$"
 	return req.Method == r.Method && regexp.MustCompile(pattern).MatchString(req.URL.Path)
 }
 
-// ruled sends requests that match a rule and answers 401 to others, as the services do.
-type ruled struct {
+// ruledTransport sends requests that match a rule and answers others with 401, like the services.
+type ruledTransport struct {
 	next  http.RoundTripper
 	rules []*accessRule
 
@@ -36,8 +36,8 @@ type ruled struct {
 	refused []string
 }
 
-func (r *ruled) RoundTrip(req *http.Request) (*http.Response, error) {
-	if strings.HasPrefix(req.URL.Path, "/identity/") { // logging in takes no rule
+func (r *ruledTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if strings.HasPrefix(req.URL.Path, "/identity/") { // logins require no rule
 		return r.next.RoundTrip(req)
 	}
 	r.mu.Lock()
@@ -52,47 +52,47 @@ func (r *ruled) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusUnauthorized, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 }
 
-// The published access rules let decamp examine, deliver, start and withdraw, and each is needed.
+// The published access rules permit decamp to examine, deliver, start and withdraw, and each rule is required.
 func TestPublishedAccessRulesSuffice(t *testing.T) {
 	text, err := os.ReadFile("../../../packaging/privileges/openstack.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &ruled{}
+	r := &ruledTransport{}
 	if err := json.Unmarshal(text, &r.rules); err != nil {
 		t.Fatal(err)
 	}
-	cloud := serve(t, lab.Config{})
-	p := place(t, cloud, "lab")
+	cloud := startCloud(t, lab.Config{})
+	p := newPlatform(t, cloud, "lab")
 	r.next = p.cloud.http.Transport
 	p.cloud.http.Transport = r
-	d := deliveryOf(t, web())
+	d := newTestDelivery(t, webVM())
 	for _, aspect := range []platform.Aspect{platform.Login, platform.Parts, platform.Storage, platform.Network, platform.Rights, platform.Clock} {
-		for _, look := range p.Examine(t.Context(), aspect) {
-			if look.Err != nil {
-				t.Errorf("%s: %s: %v", aspect, look.Object, look.Err)
+		for _, result := range p.Examine(t.Context(), aspect) {
+			if result.Err != nil {
+				t.Errorf("%s: %s: %v", aspect, result.Object, result.Err)
 			}
 		}
 	}
 	if err := p.Check(t.Context(), d.VM); err != nil {
 		t.Error(err)
 	}
-	deliver(t, p, d)
-	startOf(t, p, d)
+	mustDeliver(t, p, d)
+	mustStart(t, p, d)
 	id := cloud.Servers()[0].ID
 	cloud.SetStatus(id, "SHUTOFF")
-	startOf(t, p, d)
+	mustStart(t, p, d)
 	cloud.SetStatus(id, "SHUTOFF")
 	if err := p.Withdraw(t.Context(), d.VM); err != nil {
 		t.Error(err)
 	}
-	checkNothing(t, cloud)
+	checkEmpty(t, cloud)
 	if len(r.refused) > 0 {
-		t.Errorf("no rule lets through %q", r.refused)
+		t.Errorf("no rule permits %q", r.refused)
 	}
 	for _, rule := range r.rules {
 		if !rule.used {
-			t.Errorf("%s %s %s is granted and not needed", rule.Service, rule.Method, rule.Path)
+			t.Errorf("%s %s %s is granted but not required", rule.Service, rule.Method, rule.Path)
 		}
 	}
 }

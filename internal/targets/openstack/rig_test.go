@@ -11,42 +11,42 @@ import (
 	"github.com/decamp/decamp/internal/sleep"
 )
 
-// serve starts a cloud that ends with the test.
-func serve(t *testing.T, c lab.Config) *lab.Cloud {
+// startCloud starts an emulated cloud that stops when the test ends.
+func startCloud(t *testing.T, c lab.Config) *lab.Cloud {
 	t.Helper()
 	cloud := lab.Start(c)
 	t.Cleanup(cloud.Close)
 	return cloud
 }
 
-// environmentOf has clouds.yaml found for a cloud, and no other.
-func environmentOf(t *testing.T, cloud *lab.Cloud) {
+// setEnvironment sets the environment so that only the clouds.yaml of this cloud is found.
+func setEnvironment(t *testing.T, cloud *lab.Cloud) {
 	t.Helper()
 	folder := t.TempDir()
 	ca := filepath.Join(folder, "ca.pem")
-	write(t, ca, cloud.CA())
-	write(t, filepath.Join(folder, "clouds.yaml"), cloud.CloudsYAML(ca))
+	writeFile(t, ca, cloud.CA())
+	writeFile(t, filepath.Join(folder, "clouds.yaml"), cloud.CloudsYAML(ca))
 	for _, name := range []string{"OS_CLOUD", "OS_AUTH_URL", "OS_CACERT", "OS_REGION_NAME", "OS_INTERFACE"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("OS_CLIENT_CONFIG_FILE", filepath.Join(folder, "clouds.yaml"))
 }
 
-func write(t *testing.T, path string, text []byte) {
+func writeFile(t *testing.T, path string, text []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// quick is Options.Wait that waits for next to nothing.
-func quick(ctx context.Context, _ time.Duration) error { return sleep.For(ctx, time.Microsecond) }
+// noWait is an Options.Wait that returns almost at once.
+func noWait(ctx context.Context, _ time.Duration) error { return sleep.For(ctx, time.Microsecond) }
 
-// place returns a Platform at the cloud, by the name lab, which waits no longer than it must.
-func place(t *testing.T, cloud *lab.Cloud, address string) *Platform {
+// newPlatform returns a Platform at the cloud for an address such as "lab", with short waits.
+func newPlatform(t *testing.T, cloud *lab.Cloud, address string) *Platform {
 	t.Helper()
-	environmentOf(t, cloud)
-	p, err := New(address, Options{Network: "lan", Wait: quick})
+	setEnvironment(t, cloud)
+	p, err := New(address, Options{Network: "lan", Wait: noWait})
 	if err != nil {
 		t.Fatal(err)
 	}

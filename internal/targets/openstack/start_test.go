@@ -18,57 +18,57 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-func startOf(t *testing.T, p *Platform, d platform.Delivery) targets.Started {
+func mustStart(t *testing.T, p *Platform, d platform.Delivery) targets.Started {
 	t.Helper()
 	s, err := p.Start(t.Context(), d.Definition)
 	if err != nil {
-		t.Fatalf("start: %v (%s)", err, fault.HintOf(err))
+		t.Fatalf("Start: %v (%s)", err, fault.HintOf(err))
 	}
 	return s
 }
 
-// onlyServer is the one that there is, which runs.
+// onlyServer returns the only server, which must run.
 func onlyServer(t *testing.T, cloud *lab.Cloud) lab.Server {
 	t.Helper()
 	all := cloud.Servers()
 	if len(all) != 1 || all[0].Status != "ACTIVE" {
-		t.Fatalf("servers: %+v", all)
+		t.Fatalf("got servers %+v, want one that is active", all)
 	}
 	return all[0]
 }
 
-// The server is made of all that was delivered, once, also if the answer to that was lost. A delivery alone
-// makes none.
-func TestStartMakesTheServerOnce(t *testing.T) {
-	cloud := serve(t, lab.Config{})
-	p := place(t, cloud, "lab")
-	p.cloud.http.Transport = &unheard{next: p.cloud.http.Transport}
-	d := deliveryOf(t, web())
-	r := deliver(t, p, d)
+// Start creates one server with all delivered objects, also if the answer to its request is lost. Deliver creates no
+// server.
+func TestStartCreatesServerOnce(t *testing.T) {
+	cloud := startCloud(t, lab.Config{})
+	p := newPlatform(t, cloud, "lab")
+	p.cloud.http.Transport = &lostAnswer{next: p.cloud.http.Transport}
+	d := newTestDelivery(t, webVM())
+	r := mustDeliver(t, p, d)
 	if all := cloud.Servers(); len(all) > 0 {
-		t.Fatalf("a delivery made %+v", all)
+		t.Fatalf("Deliver creates servers %+v", all)
 	}
-	first, again := startOf(t, p, d), startOf(t, p, d)
-	if now := deliver(t, p, d); now.ID != r.ID {
-		t.Errorf("the receipt names %s, and named %s", now.ID, r.ID)
+	first, again := mustStart(t, p, d), mustStart(t, p, d)
+	if now := mustDeliver(t, p, d); now.ID != r.ID {
+		t.Errorf("the second receipt has ID %s, the first %s", now.ID, r.ID)
 	}
 	s := onlyServer(t, cloud)
 	if first != again || first.Console != "openstack --os-cloud lab console url show "+s.ID {
-		t.Errorf("consoles %q and %q", first.Console, again.Console)
+		t.Errorf("got consoles %q and %q", first.Console, again.Console)
 	}
 	v := cloud.Volumes()
 	if s.Flavor != "v2" || !slices.Equal(s.Volumes, []string{v[0].ID, v[1].ID}) || len(s.Ports) != 1 || s.Metadata[sourceKey] != sourceID(d.VM) {
-		t.Errorf("made of %+v", s)
+		t.Errorf("got server %+v", s)
 	}
 }
 
-// unheard loses the answer to the first call that makes a server.
-type unheard struct {
+// lostAnswer loses the answer to the first request that creates a server.
+type lostAnswer struct {
 	next http.RoundTripper
 	once sync.Once
 }
 
-func (u *unheard) RoundTrip(r *http.Request) (*http.Response, error) {
+func (u *lostAnswer) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := u.next.RoundTrip(r)
 	if err == nil && r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/servers") {
 		u.once.Do(func() {
@@ -79,44 +79,44 @@ func (u *unheard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// A server that never came up is removed, with nothing else: the next start makes another.
-func TestStartRemovesWhatNeverCameUp(t *testing.T) {
+// Start removes only a server that never ran. The next start creates another one.
+func TestStartRemovesServerThatNeverRan(t *testing.T) {
 	for name, v := range map[string]struct {
-		config  lab.Config
-		trouble lab.Fault
-		address string
-		kind    fault.Kind
-		words   string
+		config   lab.Config
+		injected lab.Fault
+		address  string
+		kind     fault.Kind
+		message  string
 	}{
-		"no host":       {config: lab.Config{BadServers: 1}, kind: fault.Full, words: "No valid host"},
-		"of an image":   {config: lab.Config{BadServers: 1}, address: "?boot=image&flavor=d4", kind: fault.Full, words: "server create --flavor d4 --image "},
-		"Nova's quota":  {trouble: lab.Fault{Method: "POST", Path: "servers", Status: 403, Body: `{"forbidden": {"message": "Quota exceeded for cores"}}`, Times: 1}, kind: fault.Full, words: "cores"},
-		"no right":      {trouble: lab.Fault{Method: "POST", Path: "servers", Status: 403, Times: 1}, kind: fault.Denied, words: "member"},
-		"refused to us": {trouble: lab.Fault{Method: "POST", Path: "servers", Status: 400, Body: `{"badRequest": {"message": "Block Device Mapping is Invalid"}}`, Times: 1}, kind: fault.Invalid, words: "Mapping"},
+		"no host":         {config: lab.Config{BadServers: 1}, kind: fault.Full, message: "No valid host"},
+		"boot from image": {config: lab.Config{BadServers: 1}, address: "?boot=image&flavor=d4", kind: fault.Full, message: "server create --flavor d4 --image "},
+		"Nova's quota":    {injected: lab.Fault{Method: "POST", Path: "servers", Status: 403, Body: `{"forbidden": {"message": "Quota exceeded for cores"}}`, Times: 1}, kind: fault.Full, message: "cores"},
+		"no right":        {injected: lab.Fault{Method: "POST", Path: "servers", Status: 403, Times: 1}, kind: fault.Denied, message: "member"},
+		"invalid request": {injected: lab.Fault{Method: "POST", Path: "servers", Status: 400, Body: `{"badRequest": {"message": "Block Device Mapping is Invalid"}}`, Times: 1}, kind: fault.Invalid, message: "Mapping"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cloud := serve(t, v.config)
-			cloud.InjectFault(v.trouble)
-			p := place(t, cloud, "lab"+v.address)
-			d := deliveryOf(t, with(web(), func(vm *inventory.VM) { vm.Disks = vm.Disks[:1] }))
-			deliver(t, p, d)
-			before := thingsIn(cloud)
+			cloud := startCloud(t, v.config)
+			cloud.InjectFault(v.injected)
+			p := newPlatform(t, cloud, "lab"+v.address)
+			d := newTestDelivery(t, changedVM(webVM(), func(vm *inventory.VM) { vm.Disks = vm.Disks[:1] }))
+			mustDeliver(t, p, d)
+			before := listObjects(cloud)
 			_, err := p.Start(t.Context(), d.Definition)
-			hasHint(t, err, v.kind, v.words)
-			if now := thingsIn(cloud); !slices.Equal(now, before) {
-				t.Errorf("it was %q, and is %q", before, now)
+			checkError(t, err, v.kind, v.message)
+			if now := listObjects(cloud); !slices.Equal(now, before) {
+				t.Errorf("the objects change from %q to %q", before, now)
 			}
-			startOf(t, p, d)
+			mustStart(t, p, d)
 			onlyServer(t, cloud)
 		})
 	}
 }
 
-// What a start that was cut off left of a server in error is not taken for one that ran.
-func TestStartTellsServersApart(t *testing.T) {
+// Start accepts a server that runs or is off. Any other status is a conflict, and the server is not replaced.
+func TestStartAcceptsOnlyExpectedServerStates(t *testing.T) {
 	for status, v := range map[string]struct {
-		kind  fault.Kind // fault.Internal: it runs
-		words string
+		kind    fault.Kind // fault.Internal if Start must succeed
+		message string
 	}{
 		"ACTIVE":            {},
 		"SHUTOFF":           {},
@@ -125,73 +125,73 @@ func TestStartTellsServersApart(t *testing.T) {
 		"PAUSED":            {fault.Conflict, "server unpause"},
 		"SHELVED_OFFLOADED": {fault.Conflict, "server unshelve"},
 	} {
-		cloud := serve(t, lab.Config{})
-		p := place(t, cloud, "lab")
-		d := deliveryOf(t, web())
-		deliver(t, p, d)
-		startOf(t, p, d)
-		was := onlyServer(t, cloud).ID
-		cloud.SetStatus(was, status)
+		cloud := startCloud(t, lab.Config{})
+		p := newPlatform(t, cloud, "lab")
+		d := newTestDelivery(t, webVM())
+		mustDeliver(t, p, d)
+		mustStart(t, p, d)
+		id := onlyServer(t, cloud).ID
+		cloud.SetStatus(id, status)
 		_, err := p.Start(t.Context(), d.Definition)
-		if v.words != "" {
-			hasHint(t, err, v.kind, v.words)
-		} else if err != nil || onlyServer(t, cloud).ID != was {
+		if v.message != "" {
+			checkError(t, err, v.kind, v.message)
+		} else if err != nil || onlyServer(t, cloud).ID != id {
 			t.Errorf("%s: %v", status, err)
 		}
-		if all := cloud.Servers(); len(all) != 1 || all[0].ID != was {
-			t.Errorf("%s: there are %+v", status, all)
+		if all := cloud.Servers(); len(all) != 1 || all[0].ID != id {
+			t.Errorf("%s: got servers %+v, want only the first", status, all)
 		}
 	}
 }
 
 func TestStartRefuses(t *testing.T) {
 	for name, v := range map[string]struct {
-		after func(*lab.Cloud, *Platform, *platform.Delivery)
-		kind  fault.Kind
-		words string
+		after   func(*lab.Cloud, *Platform, *platform.Delivery)
+		kind    fault.Kind
+		message string
 	}{
-		"nothing there": {func(_ *lab.Cloud, p *Platform, d *platform.Delivery) { _ = p.Withdraw(context.Background(), d.VM) }, fault.NotFound, "volume list"},
-		"another's": {func(cloud *lab.Cloud, p *Platform, d *platform.Delivery) {
+		"no volumes": {func(_ *lab.Cloud, p *Platform, d *platform.Delivery) { _ = p.Withdraw(context.Background(), d.VM) }, fault.NotFound, "volume list"},
+		"foreign server": {func(cloud *lab.Cloud, p *Platform, d *platform.Delivery) {
 			_ = p.Withdraw(context.Background(), d.VM)
 			cloud.AddServer("web 01")
 		}, fault.Conflict, "web 01-old"},
-		"of an earlier copy": {func(_ *lab.Cloud, _ *Platform, d *platform.Delivery) {
+		"earlier copy": {func(_ *lab.Cloud, _ *Platform, d *platform.Delivery) {
 			d.Images = slices.Clone(d.Images)
 			d.Images[0].Root = "bb66"
 		}, fault.Conflict, "earlier copy"},
-		"made by hand": {func(cloud *lab.Cloud, _ *Platform, _ *platform.Delivery) {
+		"foreign use of a volume": {func(cloud *lab.Cloud, _ *Platform, _ *platform.Delivery) {
 			cloud.Attach(cloud.Volumes()[1].ID, "theirs")
 		}, fault.Conflict, "server show theirs"},
 		"no port": {func(cloud *lab.Cloud, _ *Platform, _ *platform.Delivery) { cloud.RemovePort(cloud.Ports()[0].ID) }, fault.Conflict, "does not exist any more"},
 		"too large": {func(_ *lab.Cloud, _ *Platform, d *platform.Delivery) {
-			d.VM = with(web(), func(vm *inventory.VM) { vm.CPUs = 64 })
+			d.VM = changedVM(webVM(), func(vm *inventory.VM) { vm.CPUs = 64 })
 		}, fault.NotFound, "flavor create"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cloud := serve(t, lab.Config{})
-			p, d := place(t, cloud, "lab"), deliveryOf(t, web())
-			deliver(t, p, d)
+			cloud := startCloud(t, lab.Config{})
+			p, d := newPlatform(t, cloud, "lab"), newTestDelivery(t, webVM())
+			mustDeliver(t, p, d)
 			v.after(cloud, p, &d)
-			before := thingsIn(cloud)
+			before := listObjects(cloud)
 			_, err := p.Start(t.Context(), d.Definition)
-			hasHint(t, err, v.kind, v.words)
-			if now := thingsIn(cloud); !slices.Equal(now, before) {
-				t.Errorf("it was %q, and is %q", before, now)
+			checkError(t, err, v.kind, v.message)
+			if now := listObjects(cloud); !slices.Equal(now, before) {
+				t.Errorf("the objects change from %q to %q", before, now)
 			}
 		})
 	}
 }
 
-// A crash at any call that changes something, before it or after: the next start finds what there is, and one
-// server runs. The same where the first server fails. Of the calls that only read, the slow lane has all.
-func TestStartGoesOnAfterACrash(t *testing.T) {
+// After a crash before or after any call that changes something, the next start continues and one server runs. This
+// also holds if the first server fails. The slow lane also crashes at every read.
+func TestStartResumesAfterCrash(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	for _, config := range []lab.Config{{}, {BadServers: 1}, {Late: 1, TokenCalls: 7}} {
 		calls := startCalls(t, config)
 		if len(calls) < 7 {
-			t.Errorf("%+v: a start has %d calls", config, len(calls))
+			t.Errorf("%+v: got only %d calls of a start", config, len(calls))
 		}
 		for i, reads := range calls {
 			if !reads || lane.Slow {
@@ -204,43 +204,43 @@ func TestStartGoesOnAfterACrash(t *testing.T) {
 	}
 }
 
-// startCalls returns the calls of a start, by whether they only read.
+// startCalls returns for each call of a start whether it only reads.
 func startCalls(t *testing.T, config lab.Config) (reads []bool) {
 	t.Helper()
-	_, p, d, tapped := deliveredTo(t, config)
+	_, p, d, callHook := newDeliveredVM(t, config)
 	n := 0
-	tapped.SetHook(func(call int) targettest.Outcome { n = call; return targettest.Pass })
+	callHook.SetHook(func(call int) targettest.Outcome { n = call; return targettest.Pass })
 	if _, err := p.Start(t.Context(), d.Definition); err != nil && config.BadServers == 0 {
 		t.Fatal(err)
 	}
 	for call := range n {
-		reads = append(reads, tapped.Reads(call+1))
+		reads = append(reads, callHook.Reads(call+1))
 	}
 	return reads
 }
 
-// deliveredTo returns a cloud with a delivered VM, and the hook of its calls.
-func deliveredTo(t *testing.T, config lab.Config) (*lab.Cloud, *Platform, platform.Delivery, *targettest.CallHook) {
+// newDeliveredVM returns a cloud with a delivered VM, and the hook of its calls.
+func newDeliveredVM(t *testing.T, config lab.Config) (*lab.Cloud, *Platform, platform.Delivery, *targettest.CallHook) {
 	t.Helper()
-	cloud := serve(t, config)
-	p, d := place(t, cloud, "lab"), deliveryOf(t, web())
-	tapped := &targettest.CallHook{Next: p.cloud.http.Transport}
-	p.cloud.http.Transport = tapped // before it logs in
-	deliver(t, p, d)
-	return cloud, p, d, tapped
+	cloud := startCloud(t, config)
+	p, d := newPlatform(t, cloud, "lab"), newTestDelivery(t, webVM())
+	callHook := &targettest.CallHook{Next: p.cloud.http.Transport}
+	p.cloud.http.Transport = callHook // before the login
+	mustDeliver(t, p, d)
+	return cloud, p, d, callHook
 }
 
-// crashAt loses a call of a start, or its answer, and all later ones.
-func crashAt(t *testing.T, config lab.Config, at int, fate targettest.Outcome) {
+// crashAt loses a call of a start or its answer, and all later calls. Then it checks that the next start continues.
+func crashAt(t *testing.T, config lab.Config, at int, outcome targettest.Outcome) {
 	t.Helper()
-	cloud, p, d, tapped := deliveredTo(t, config)
+	cloud, p, d, callHook := newDeliveredVM(t, config)
 	ctx, cancel := context.WithCancel(t.Context())
 	dead := false
-	tapped.SetHook(func(n int) targettest.Outcome {
+	callHook.SetHook(func(n int) targettest.Outcome {
 		if n == at {
 			cancel()
 			dead = true
-			return fate
+			return outcome
 		}
 		if dead {
 			return targettest.Lost
@@ -250,14 +250,14 @@ func crashAt(t *testing.T, config lab.Config, at int, fate targettest.Outcome) {
 	_, err := p.Start(ctx, d.Definition)
 	cancel()
 	if !dead || err == nil {
-		t.Errorf("call %d: it did not crash (%v), or not notice: %v", at, dead, err)
+		t.Errorf("call %d: crashed: %v, error: %v", at, dead, err)
 	}
-	tapped.SetHook(nil)
+	callHook.SetHook(nil)
 	fails := config.BadServers > 0 && !slices.ContainsFunc(cloud.Servers(), func(s lab.Server) bool { return s.Status == "ERROR" })
 	if _, err := p.Start(t.Context(), d.Definition); err != nil && !(fails && fault.Is(err, fault.Full)) {
-		t.Errorf("after call %d (%v): %v", at, fate, err)
+		t.Errorf("after call %d (%v): %v", at, outcome, err)
 	}
-	startOf(t, p, d)
+	mustStart(t, p, d)
 	if s := onlyServer(t, cloud); len(s.Volumes) != 2 || len(s.Ports) != 1 {
 		t.Errorf("after call %d: %+v", at, s)
 	}

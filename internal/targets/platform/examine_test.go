@@ -7,7 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/namemap"
 )
 
-func TestStandIn(t *testing.T) {
+func TestPlaceholderVM(t *testing.T) {
 	for _, test := range []struct {
 		m               namemap.Map
 		disks, networks []string
@@ -17,7 +17,7 @@ func TestStandIn(t *testing.T) {
 			Storages: map[string]string{"b": "x", "a": "y", "c*": "z", "*": "slow"},
 			Networks: map[string]namemap.Network{"lan": {To: "br0"}, "dv-*": {To: "*"}},
 		}, []string{"", "a", "b"}, []string{"", "lan"}},
-		// What all others become is not known before there are some.
+		// The destination of other names is unknown until there is a VM.
 		{namemap.Map{Storages: map[string]string{"*": "pool-*"}, Networks: map[string]namemap.Network{"*": {To: "br-*"}, "lan": {To: "br0"}}}, nil, []string{"lan"}},
 	} {
 		vm := PlaceholderVM(test.m)
@@ -29,7 +29,7 @@ func TestStandIn(t *testing.T) {
 			networks = append(networks, n.Network)
 		}
 		if !slices.Equal(disks, test.disks) || !slices.Equal(networks, test.networks) {
-			t.Errorf("%+v: disks on %q, cards on %q", test.m, disks, networks)
+			t.Errorf("%+v: got datastores %q and networks %q", test.m, disks, networks)
 		}
 	}
 }

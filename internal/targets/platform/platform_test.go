@@ -16,16 +16,16 @@ import (
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
-// notebook is a place that writes down what it is given.
-type notebook struct {
-	delivered map[string][]byte // the first disk's first sector, by VM
+// recordingPlatform is a platform that records its deliveries.
+type recordingPlatform struct {
+	delivered map[string][]byte // first sector of the first disk, by VM name
 	calls     int
 	refuse    error
 }
 
-func (n *notebook) Check(context.Context, *inventory.VM) error { return n.refuse }
+func (n *recordingPlatform) Check(context.Context, *inventory.VM) error { return n.refuse }
 
-func (n *notebook) Deliver(ctx context.Context, d Delivery) (Receipt, error) {
+func (n *recordingPlatform) Deliver(ctx context.Context, d Delivery) (Receipt, error) {
 	n.calls++
 	if n.refuse != nil {
 		return Receipt{}, n.refuse
@@ -44,39 +44,39 @@ func (n *notebook) Deliver(ctx context.Context, d Delivery) (Receipt, error) {
 	return Receipt{Platform: "notebook", ID: "1", Name: d.VM.Name}, nil
 }
 
-func (n *notebook) Withdraw(_ context.Context, vm *inventory.VM) error {
+func (n *recordingPlatform) Withdraw(_ context.Context, vm *inventory.VM) error {
 	delete(n.delivered, vm.Name)
 	return n.refuse
 }
 
-// rig is a target with one VM that is copied.
-type rig struct {
+// fixture is a target with one staged VM.
+type fixture struct {
 	*testing.T
-	root   string
-	place  *notebook
-	told   int64
-	target *Target
-	def    targets.Definition
+	root     string
+	platform *recordingPlatform
+	reported int64
+	target   *Target
+	def      targets.Definition
 }
 
-func newRig(t *testing.T, o Options) *rig {
+func newFixture(t *testing.T, o Options) *fixture {
 	t.Helper()
-	r := &rig{T: t, root: t.TempDir(), place: &notebook{delivered: map[string][]byte{}}}
+	r := &fixture{T: t, root: t.TempDir(), platform: &recordingPlatform{delivered: map[string][]byte{}}}
 	stage, err := dir.New(r.root, dir.Options{})
 	must(t, err)
-	r.target = New(stage, r.place, o)
-	r.def = targets.Definition{Decamp: "v0.0.0-test", Progress: func(done, _ int64) { r.told = done }, VM: &inventory.VM{
+	r.target = New(stage, r.platform, o)
+	r.def = targets.Definition{Decamp: "v0.0.0-test", Progress: func(done, _ int64) { r.reported = done }, VM: &inventory.VM{
 		Ref: "7", Name: "web01", UUID: "564d0000-0000-0000-0000-000000000001",
 		CPUs: 1, MemoryMiB: 64, Firmware: inventory.BIOS,
 		Controllers: []inventory.Controller{{Key: 1000, Bus: inventory.PVSCSI}},
 		Disks:       []inventory.Disk{{Key: 2000, Controller: 1000, Capacity: 1 << 20}},
 	}}
-	r.copy()
+	r.stageImage()
 	return r
 }
 
-// copy writes the VM's image, as the steps before commit do.
-func (r *rig) copy() {
+// stageImage writes the VM's image, like the steps before commit.
+func (r *fixture) stageImage() {
 	r.Helper()
 	images, err := r.target.Plan(r.Context(), r.def.VM)
 	must(r.T, err)
@@ -90,7 +90,8 @@ func (r *rig) copy() {
 	r.def.Images = images
 }
 
-func (r *rig) has(file string) bool {
+// hasFile reports whether the VM's folder contains the file.
+func (r *fixture) hasFile(file string) bool {
 	_, err := os.Lstat(filepath.Join(r.root, "web01", file))
 	return err == nil
 }
@@ -104,100 +105,99 @@ func must(t testing.TB, err error) {
 
 func TestDeliversAndClearsTheStage(t *testing.T) {
 	for _, keep := range []bool{false, true} {
-		r := newRig(t, Options{Keep: keep})
-		for range 2 { // a crash may have lost that it was done
+		r := newFixture(t, Options{Keep: keep})
+		for range 2 { // as after a crash before the first result was recorded
 			must(t, r.target.Publish(t.Context(), r.def))
 		}
-		if r.place.calls != 1 || string(r.place.delivered["web01"][:12]) != "first sector" || r.told != 512 {
-			t.Errorf("%d deliveries of %q, %d bytes told", r.place.calls, r.place.delivered["web01"], r.told)
+		if r.platform.calls != 1 || string(r.platform.delivered["web01"][:12]) != "first sector" || r.reported != 512 {
+			t.Errorf("got %d deliveries of %q, progress %d bytes", r.platform.calls, r.platform.delivered["web01"], r.reported)
 		}
-		if r.has("web01-disk0.raw") != keep || !r.has("web01-disk0.raw.manifest") {
-			t.Errorf("keep %v: the image is there: %v; its manifest: %v", keep, r.has("web01-disk0.raw"), r.has("web01-disk0.raw.manifest"))
+		if r.hasFile("web01-disk0.raw") != keep || !r.hasFile("web01-disk0.raw.manifest") {
+			t.Errorf("Keep %v: image exists: %v, manifest exists: %v", keep, r.hasFile("web01-disk0.raw"), r.hasFile("web01-disk0.raw.manifest"))
 		}
 		record, err := dir.ReadRecord(filepath.Join(r.root, "web01"))
 		must(t, err)
 		if d := record.Delivered; d == nil || d.Platform != "notebook" || d.ID != "1" || d.Name != "web01" {
-			t.Errorf("recorded: %+v", d)
+			t.Errorf("got recorded receipt %+v", d)
 		}
 	}
 }
 
-// A place that takes no variables is given none, and what is tried for it has none either.
-func TestVariablesAreForPlacesThatTakeThem(t *testing.T) {
-	r := newRig(t, Options{})
+// A platform that cannot carry over EFI variables does not receive them.
+func TestVariablesRequirePlatformSupport(t *testing.T) {
+	r := newFixture(t, Options{})
 	def := targets.Definition{VM: r.def.VM, EFI: &efi.State{Entries: []efi.Entry{{Label: "debian"}}}}
 	for _, tt := range []struct {
-		place Platform
-		takes bool
-	}{{r.place, false}, {carrier{r.place, false}, false}, {carrier{r.place, true}, true}} {
-		r.target.platform = tt.place
-		if got := r.target.withSupportedEFI(def).EFI != nil; got != tt.takes {
-			t.Errorf("%T %v: %v", tt.place, tt.takes, got)
+		platform Platform
+		carries  bool
+	}{{r.platform, false}, {efiPlatform{r.platform, false}, false}, {efiPlatform{r.platform, true}, true}} {
+		r.target.platform = tt.platform
+		if got := r.target.withSupportedEFI(def).EFI != nil; got != tt.carries {
+			t.Errorf("%T: got EFI state %v, want %v", tt.platform, got, tt.carries)
 		}
 	}
 }
 
-type carrier struct {
+type efiPlatform struct {
 	Platform
-	takes bool
+	carries bool
 }
 
-func (c carrier) CarriesEFI() bool { return c.takes }
+func (c efiPlatform) CarriesEFI() bool { return c.carries }
 
-// What the place refuses before it is copied is not planned; what it refuses in the end stays on the
-// stage, to be tried again.
-func TestRefusalsKeepTheStage(t *testing.T) {
-	r := newRig(t, Options{})
-	r.place.refuse = fault.New(fault.Denied, "the token may not")
+// Plan fails if the platform refuses the VM. If Deliver fails, the images stay on the stage for another try.
+func TestFailedDeliveryKeepsStagedImages(t *testing.T) {
+	r := newFixture(t, Options{})
+	r.platform.refuse = fault.New(fault.Denied, "the token may not")
 	if err := r.target.Publish(t.Context(), r.def); !fault.Is(err, fault.Denied) {
-		t.Errorf("publish: %v", err)
+		t.Errorf("Publish: got %v, want denied", err)
 	}
-	if _, err := os.Lstat(r.def.Images[0].Path); err != nil || r.has("vm.json") {
-		t.Errorf("the image: %v; published: %v", err, r.has("vm.json"))
+	if _, err := os.Lstat(r.def.Images[0].Path); err != nil || r.hasFile("vm.json") {
+		t.Errorf("image: %v; published: %v", err, r.hasFile("vm.json"))
 	}
 	if _, err := r.target.Plan(t.Context(), r.def.VM); !fault.Is(err, fault.Denied) {
-		t.Errorf("plan: %v", err)
+		t.Errorf("Plan: got %v, want denied", err)
 	}
-	r.place.refuse = nil
+	r.platform.refuse = nil
 	must(t, r.target.Publish(t.Context(), r.def))
 }
 
-// A place may take the image files themselves.
-func TestTakenImages(t *testing.T) {
-	r := newRig(t, Options{})
+// A platform may move the image files. A later Publish does not require them.
+func TestPublishAfterImagesWereMoved(t *testing.T) {
+	r := newFixture(t, Options{})
 	must(t, os.Rename(r.def.Images[0].Path, filepath.Join(r.root, "taken")))
-	r.place.delivered["web01"] = nil
+	r.platform.delivered["web01"] = nil
 	r.def.Delivered = &Receipt{Platform: "notebook"}
 	must(t, r.target.Target.Publish(t.Context(), r.def))
 	must(t, r.target.Publish(t.Context(), r.def))
-	if r.place.calls != 0 || !r.has("vm.json") {
-		t.Errorf("%d deliveries, published: %v", r.place.calls, r.has("vm.json"))
+	if r.platform.calls != 0 || !r.hasFile("vm.json") {
+		t.Errorf("got %d deliveries, published: %v", r.platform.calls, r.hasFile("vm.json"))
 	}
 }
 
-func TestDiscardAndWithdrawAskThePlaceFirst(t *testing.T) {
-	r := newRig(t, Options{})
-	r.place.refuse = errors.New("away")
-	if err := r.target.Discard(t.Context(), r.def.VM, r.def.Images); !errors.Is(err, r.place.refuse) {
-		t.Errorf("discard: %v", err)
+func TestDiscardAndWithdrawCallThePlatformFirst(t *testing.T) {
+	r := newFixture(t, Options{})
+	r.platform.refuse = errors.New("away")
+	if err := r.target.Discard(t.Context(), r.def.VM, r.def.Images); !errors.Is(err, r.platform.refuse) {
+		t.Errorf("Discard: got %v, want the platform's error", err)
 	}
-	r.place.refuse = nil
+	r.platform.refuse = nil
 	must(t, r.target.Discard(t.Context(), r.def.VM, r.def.Images))
-	r.copy()
+	r.stageImage()
 	must(t, r.target.Publish(t.Context(), r.def))
 	must(t, r.target.Withdraw(t.Context(), r.def.VM))
-	if left, err := os.ReadDir(r.root); err != nil || len(left) > 0 || len(r.place.delivered) > 0 {
-		t.Errorf("left: %v, %v; at the place: %v", left, err, r.place.delivered)
+	if left, err := os.ReadDir(r.root); err != nil || len(left) > 0 || len(r.platform.delivered) > 0 {
+		t.Errorf("remaining files: %v, %v; at the platform: %v", left, err, r.platform.delivered)
 	}
 }
 
-// spoken is a place whose VMs have consoles.
-type spoken struct {
-	*notebook
+// consolePlatform is a platform whose VMs have consoles.
+type consolePlatform struct {
+	*recordingPlatform
 	refuse error
 }
 
-func (s spoken) Console(_ context.Context, def targets.Definition) (io.ReadWriteCloser, error) {
+func (s consolePlatform) Console(_ context.Context, def targets.Definition) (io.ReadWriteCloser, error) {
 	if s.refuse != nil {
 		return nil, s.refuse
 	}
@@ -209,21 +209,21 @@ func (s spoken) Console(_ context.Context, def targets.Definition) (io.ReadWrite
 	return ours, nil
 }
 
-// A console is the place's, where it has any.
-func TestConsolesAreThePlaces(t *testing.T) {
-	r := newRig(t, Options{})
+// Console returns the platform's console, or ErrNoConsole if the platform has no consoles.
+func TestConsole(t *testing.T) {
+	r := newFixture(t, Options{})
 	if _, err := r.target.Console(t.Context(), r.def); !errors.Is(err, targets.ErrNoConsole) || fault.HintOf(err) == "" {
-		t.Errorf("a place that has none: %v", err)
+		t.Errorf("platform without consoles: got %v", err)
 	}
-	r.target.platform = spoken{notebook: r.place}
+	r.target.platform = consolePlatform{recordingPlatform: r.platform}
 	console, err := r.target.Console(t.Context(), r.def)
 	must(t, err)
 	defer console.Close()
 	if text, err := io.ReadAll(console); err != nil || string(text) != "login to web01" {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("got %q, %v", text, err)
 	}
-	r.target.platform = spoken{r.place, fault.New(fault.Conflict, "it is off")}
+	r.target.platform = consolePlatform{r.platform, fault.New(fault.Conflict, "it is off")}
 	if console, err := r.target.Console(t.Context(), r.def); console != nil || !fault.Is(err, fault.Conflict) {
-		t.Errorf("a VM that is off: %v, %v", console, err)
+		t.Errorf("VM that is off: got %v, %v", console, err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// A delivered guest is right when it comes up from what the node stored, and finds its hardware.
+// A delivered guest boots from its stored disks and detects its hardware.
 func TestDeliveredGuestsBoot(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -44,8 +44,8 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			image := tinyguest.Image(t, tt.guest)
-			s := serve(t, pve.Config{})
-			p := place(t, s, Options{Storage: tt.storage})
+			s := startServer(t, pve.Config{})
+			p := newPlatform(t, s, Options{Storage: tt.storage})
 			d := platform.Delivery{Definition: targets.Definition{VM: tt.vm, Hardware: tt.hardware, Images: []targets.Image{
 				{Key: 2000, Path: image, Format: targets.Raw, Size: tinyguest.Size, Root: "aa55"},
 			}}}
@@ -53,7 +53,7 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := start(t, s, p, d.Definition, receipt.ID)
+			m := bootGuest(t, s, p, d.Definition, receipt.ID)
 			card := boot.Card{Name: "eth0", MAC: tt.vm.NICs[0].MAC, Driver: tt.card}
 			if m.Driver != tt.disk || m.UUID != tt.vm.UUID || m.Firmware != tt.firmware || len(m.Cards) != 1 || m.Cards[0] != card {
 				t.Errorf("the guest sees %+v", m)
@@ -63,15 +63,15 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 }
 
 func tinyVM(on inventory.Bus, firmware inventory.Firmware) *inventory.VM {
-	return with(biosVM(), func(vm *inventory.VM) {
-		vm.Disks, vm.CPUs, vm.CoresPerSocket, vm.CDROMs = vm.Disks[:1], 1, 1, 0 // each further processor is emulated, too
+	return changedVM(biosVM(), func(vm *inventory.VM) {
+		vm.Disks, vm.CPUs, vm.CoresPerSocket, vm.CDROMs = vm.Disks[:1], 1, 1, 0 // each additional processor is emulated as well
 		vm.Disks[0].Capacity, vm.Controllers[0].Bus, vm.Firmware = tinyguest.Size, on, firmware
 	})
 }
 
-// start starts the guest of def, and returns what it says on its serial port. A guest without a marker
-// powers itself off, so only one that hangs reaches the deadline.
-func start(t *testing.T, s *pve.Server, p *Platform, def targets.Definition, id string) boot.Marker {
+// bootGuest starts the guest of def and returns the marker that it prints on its serial port. A guest without a
+// marker shuts down, so only one that hangs reaches the deadline.
+func bootGuest(t *testing.T, s *pve.Server, p *Platform, def targets.Definition, id string) boot.Marker {
 	t.Helper()
 	vmid, err := strconv.Atoi(id)
 	if err != nil {
@@ -81,25 +81,25 @@ func start(t *testing.T, s *pve.Server, p *Platform, def targets.Definition, id 
 		t.Fatalf("%v (%s)", err, fault.HintOf(err))
 	}
 	for deadline, on := time.Now().Add(30*time.Minute), true; on && time.Now().Before(deadline); {
-		on = isOn(t, p, vmid) // asked first: a guest that is off says no more
-		if m, ok := marker(t, s.Serial(vmid)); ok {
+		on = isRunning(t, p, vmid) // read before the serial port: a guest that is off prints nothing more
+		if m, ok := findMarker(t, s.Serial(vmid)); ok {
 			return m
 		}
 		if err := sleep.For(t.Context(), 200*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 	}
-	said, _ := os.ReadFile(s.Serial(vmid))
-	t.Fatalf("no marker; options %v; it said %q", s.Guest(vmid), said)
+	output, _ := os.ReadFile(s.Serial(vmid))
+	t.Fatalf("no marker; options %v; output %q", s.Guest(vmid), output)
 	return boot.Marker{}
 }
 
-// marker looks for a marker in what was said so far.
-func marker(t *testing.T, path string) (boot.Marker, bool) {
+// findMarker returns the marker in the output so far.
+func findMarker(t *testing.T, path string) (boot.Marker, bool) {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
-		return boot.Marker{}, false // QEMU has not made it yet
+		return boot.Marker{}, false // QEMU has not created it yet
 	}
 	defer f.Close()
 	for lines := bufio.NewReader(f); ; {

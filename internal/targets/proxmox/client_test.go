@@ -1,6 +1,8 @@
 package proxmox
 
 import (
+	"net/url"
+	"path"
 	"strings"
 	"testing"
 	"unicode"
@@ -10,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-func TestRefusalsHaveTheirWords(t *testing.T) {
+func TestErrorText(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		status, body, want string
@@ -26,11 +28,11 @@ func TestRefusalsHaveTheirWords(t *testing.T) {
 	for _, tt := range tests {
 		got := errorText(tt.status, []byte(tt.body))
 		if got != tt.want {
-			t.Errorf("%s, %s: %q, want %q", tt.status, tt.body, got, tt.want)
+			t.Errorf("%s, %s: got %q, want %q", tt.status, tt.body, got, tt.want)
 		}
 		code := int(tt.status[0]-'0')*100 + int(tt.status[1]-'0')*10 + int(tt.status[2]-'0')
 		if kind := kindOf(code, got); kind != tt.kind {
-			t.Errorf("%s: %v, want %v", tt.status, kind, tt.kind)
+			t.Errorf("%s: got kind %v, want %v", tt.status, kind, tt.kind)
 		}
 	}
 }
@@ -51,11 +53,14 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// Whatever a node answers, it is read within bounds, and what is repeated of it is one line.
+// Any answer of a node is read with a limit. The error text is one line without control characters. The path of a task
+// has exactly four elements, none of which is "." or "..".
 func FuzzAnswers(f *testing.F) {
 	f.Add("500 x", []byte(`{"data":{"upid":"UPID:pve1:0:0:0:qmcreate:100:a@b:"},"message":"m","errors":{"a":"b"}}`))
 	f.Add("400 Parameter verification failed.", []byte(`{"data":[{"vmid":100,"node":"pve1","tags":"a;b"}]}`))
 	f.Add("200 OK", []byte(`{"data":"UPID:../..:0"}`))
+	f.Add("200 OK", []byte(`{"data":"UPID:..:0:0:0:qmstart:100:a@b:"}`))
+	f.Add("200 OK", []byte(`{"data":"UPID:pve1:0:/../x?y#z%2f"}`))
 	f.Fuzz(func(t *testing.T, status string, body []byte) {
 		text := errorText(status, body)
 		if len(text) > fault.MaxLine+len("…") || !utf8.ValidString(text) || strings.IndexFunc(text, unicode.IsControl) >= 0 {
@@ -67,8 +72,11 @@ func FuzzAnswers(f *testing.F) {
 		_ = decodeAnswer(body, &id)
 		var task upid
 		if decodeAnswer(body, &task) == nil {
-			if path, err := task.apiPath(); err == nil && (strings.Count(path, "/") != 4 || strings.Contains(path, "..//")) {
-				t.Fatalf("%q", path)
+			if p, err := task.apiPath(); err == nil {
+				id, unescapeErr := url.PathUnescape(path.Base(p))
+				if unescapeErr != nil || id != string(task) || strings.Count(p, "/") != 4 || strings.ContainsAny(p, "?#") || path.Clean(p) != p {
+					t.Fatalf("got path %q of task %q", p, task)
+				}
 			}
 		}
 		parseDescription(string(body), &inventory.VM{}, 100)

@@ -30,10 +30,10 @@ func TestConformance(t *testing.T) {
 		Parallel: true,
 		New:      newSite,
 		Denied: func(t *testing.T) platform.Platform {
-			return place(t, serve(t, pve.Config{}), Options{Token: "root@pam!decamp=wrong"})
+			return newPlatform(t, startServer(t, pve.Config{}), Options{Token: "root@pam!decamp=wrong"})
 		},
 		Unreachable: func(t *testing.T) platform.Platform {
-			p := place(t, serve(t, pve.Config{}), Options{})
+			p := newPlatform(t, startServer(t, pve.Config{}), Options{})
 			p.api.host = loopback.Reserve(t)
 			return p
 		},
@@ -41,20 +41,20 @@ func TestConformance(t *testing.T) {
 }
 
 func newSite(t *testing.T) targettest.Site {
-	s := serve(t, pve.Config{})
-	p := place(t, s, Options{})
-	tapped := &targettest.CallHook{Next: p.api.http.Transport}
-	p.api.http.Transport = tapped
+	s := startServer(t, pve.Config{})
+	p := newPlatform(t, s, Options{})
+	callHook := &targettest.CallHook{Next: p.api.http.Transport}
+	p.api.http.Transport = callHook
 	p.api.wait = func(ctx context.Context, d time.Duration) error {
 		if d == poll {
-			return s.Settle(ctx) // so that tasks are asked after twice at most, however slow this machine is
+			return s.Settle(ctx) // so that each task is polled at most twice, even on a slow machine
 		}
 		return sleep.For(ctx, time.Millisecond/5)
 	}
 	return targettest.Site{
-		Platform: p, SetCallHook: tapped.SetHook, Reads: tapped.Reads,
-		VMs:     func(t *testing.T) []targettest.StoredVM { return seenOn(t, s) },
-		Objects: func(t *testing.T) []string { return thingsOn(t, s) },
+		Platform: p, SetCallHook: callHook.SetHook, Reads: callHook.Reads,
+		VMs:     func(t *testing.T) []targettest.StoredVM { return storedVMs(t, s) },
+		Objects: func(t *testing.T) []string { return listObjects(t, s) },
 		Occupy: func(t *testing.T, vm *inventory.VM) {
 			m, err := Config(targets.Definition{VM: vm}, p.opts)
 			if err != nil {
@@ -65,8 +65,8 @@ func newSite(t *testing.T) targettest.Site {
 	}
 }
 
-// seenOn reads guests as the node has them.
-func seenOn(t *testing.T, s *pve.Server) []targettest.StoredVM {
+// storedVMs returns the guests as the node stores them.
+func storedVMs(t *testing.T, s *pve.Server) []targettest.StoredVM {
 	t.Helper()
 	var all []targettest.StoredVM
 	for _, vmid := range s.VMIDs() {
@@ -106,14 +106,14 @@ func seenOn(t *testing.T, s *pve.Server) []targettest.StoredVM {
 	return all
 }
 
-// thingsOn names guests with their options, volumes with their bytes, and uploads.
-func thingsOn(t *testing.T, s *pve.Server) []string {
+// listObjects lists the options of guests, the checksums of volumes, and uploads.
+func listObjects(t *testing.T, s *pve.Server) []string {
 	t.Helper()
-	things := s.Uploads()
+	objects := s.Uploads()
 	for _, vmid := range s.VMIDs() {
 		config := s.Guest(vmid)
 		for _, key := range slices.Sorted(maps.Keys(config)) {
-			things = append(things, fmt.Sprintf("guest %d %s %s", vmid, key, config[key]))
+			objects = append(objects, fmt.Sprintf("guest %d %s %s", vmid, key, config[key]))
 		}
 	}
 	for _, path := range s.Volumes() {
@@ -121,7 +121,7 @@ func thingsOn(t *testing.T, s *pve.Server) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		things = append(things, fmt.Sprintf("volume %s %x", path, sha256.Sum256(data)))
+		objects = append(objects, fmt.Sprintf("volume %s %x", path, sha256.Sum256(data)))
 	}
-	return things
+	return objects
 }

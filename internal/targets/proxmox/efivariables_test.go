@@ -24,24 +24,24 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-const template = "/usr/share/OVMF/OVMF_VARS_4M.fd"
+const varsTemplate = "/usr/share/OVMF/OVMF_VARS_4M.fd"
 
-// fresh are the variables that the node's firmware begins with.
-func fresh(t *testing.T) []byte {
+// freshVariables returns the EFI variables that the node's firmware starts with.
+func freshVariables(t *testing.T) []byte {
 	t.Helper()
-	data, err := os.ReadFile(template)
+	data, err := os.ReadFile(varsTemplate)
 	if err != nil {
 		t.Skip(err)
 	}
 	return data
 }
 
-// withEntry is a delivery of an EFI VM with a boot entry, and one disk that is empty.
-func withEntry(t *testing.T) platform.Delivery {
+// newEntryDelivery returns a delivery of an EFI VM with a boot entry and one empty disk.
+func newEntryDelivery(t *testing.T) platform.Delivery {
 	t.Helper()
-	vm := with(sparseVM(1<<20), func(vm *inventory.VM) { vm.Firmware = inventory.EFI })
-	d := deliver(t, vm)
-	d.Open = open
+	vm := changedVM(sparseVM(1<<20), func(vm *inventory.VM) { vm.Firmware = inventory.EFI })
+	d := newDelivery(t, vm)
+	d.Open = openImage
 	d.Images[0].Manifest = d.Images[0].Path + ".manifest"
 	if err := os.WriteFile(d.Images[0].Path, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -53,10 +53,10 @@ func withEntry(t *testing.T) platform.Delivery {
 	return d
 }
 
-// entered are the variables that d's guest is to have.
-func entered(t *testing.T, d platform.Delivery) []byte {
+// variablesWithEntries returns the EFI variables that d's guest must have.
+func variablesWithEntries(t *testing.T, d platform.Delivery) []byte {
 	t.Helper()
-	store, err := efi.OpenStore(fresh(t))
+	store, err := efi.OpenStore(freshVariables(t))
 	if err == nil {
 		err = store.Add(*d.EFI)
 	}
@@ -66,24 +66,25 @@ func entered(t *testing.T, d platform.Delivery) []byte {
 	return store.Bytes()
 }
 
-// variablesAre compares the EFI disk of d's guest, which is complete, and has a disk and an EFI disk.
-func variablesAre(t *testing.T, s *pve.Server, d platform.Delivery, want []byte) {
+// checkVariables compares the EFI disk of d's guest with want. The guest must be complete and have two volumes.
+func checkVariables(t *testing.T, s *pve.Server, d platform.Delivery, want []byte) {
 	t.Helper()
 	vmid, config := guestOf(t, s, d.VM)
 	if is := parseDescription(config["description"], d.VM, vmid); is.plan != "" {
-		t.Errorf("the guest is %+v", is)
+		t.Errorf("the guest is unfinished: %+v", is)
 	}
 	got, err := s.Read(t.Context(), config["efidisk0"])
 	if err != nil || len(got) < variablesSize || !bytes.Equal(got[:variablesSize], want) {
-		t.Errorf("the EFI disk %q has %d bytes, err %v, and not what it should", config["efidisk0"], len(got), err)
+		t.Errorf("EFI disk %q: %d bytes, or other content than expected: %v", config["efidisk0"], len(got), err)
 	}
 	if all := s.Volumes(); len(all) != 2 {
-		t.Errorf("volumes %v", all)
+		t.Errorf("got volumes %v, want 2", all)
 	}
 }
 
-// The entries are in the firmware's own variables, which are else as the node made them, on every kind of storage.
-func TestBootEntriesGoToEveryStorage(t *testing.T) {
+// On every kind of storage the boot entries are added to the firmware's variables. The other variables stay as the
+// node created them.
+func TestBootEntriesOnEveryStorage(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -96,13 +97,13 @@ func TestBootEntriesGoToEveryStorage(t *testing.T) {
 		"rbd":      {ID: "tank", Type: "rbd", Remote: true},
 	} {
 		if name == "lvm" && !lane.Slow {
-			continue // "inactive" is LVM, too
+			continue // "inactive" is LVM
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server, d := serveSSH(t, node(kind))
-			p := directPlace(t, server, d, Options{Storage: "tank"})
-			vm := withEntry(t)
+			server, d := startSSHServer(t, configWithStorages(kind))
+			p := newDirectPlatform(t, server, d, Options{Storage: "tank"})
+			vm := newEntryDelivery(t)
 			receipt, err := p.Deliver(t.Context(), vm)
 			if err != nil {
 				t.Fatalf("%v (%s)", err, fault.HintOf(err))
@@ -110,21 +111,21 @@ func TestBootEntriesGoToEveryStorage(t *testing.T) {
 			if len(receipt.Warnings) != 0 || !receipt.EFI {
 				t.Errorf("receipt %+v", receipt)
 			}
-			variablesAre(t, server, vm, entered(t, vm))
+			checkVariables(t, server, vm, variablesWithEntries(t, vm))
 			_, config := guestOf(t, server, vm.VM)
 			data, err := server.Read(t.Context(), config["efidisk0"])
 			if err != nil {
 				t.Fatal(err)
 			}
 			if kind.Type != "dir" && !bytes.Contains(data[variablesSize:], []byte("old tenant")) {
-				t.Error("what is behind the variables was written to")
+				t.Error("the data behind the variables was overwritten")
 			}
 			store, err := efi.OpenStore(data[:variablesSize])
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got, _ := efi.StateOf(store.Variables()); !reflect.DeepEqual(got, *vm.EFI) {
-				t.Errorf("the firmware has %+v", got)
+				t.Errorf("got entries %+v, want %+v", got, *vm.EFI)
 			}
 			if err := p.Withdraw(t.Context(), vm.VM); err != nil {
 				t.Error(err)
@@ -134,34 +135,35 @@ func TestBootEntriesGoToEveryStorage(t *testing.T) {
 	}
 }
 
-// By the API alone nothing is carried; both ways say so beforehand.
-func TestWhichWayCarriesBootEntries(t *testing.T) {
+// The API alone cannot carry over boot entries. The outline has a warning if no entries are carried over.
+func TestBootEntriesRequireSSH(t *testing.T) {
 	t.Parallel()
-	server, d := serveSSH(t, pve.Config{})
-	def := withEntry(t).Definition
+	server, d := startSSHServer(t, pve.Config{})
+	def := newEntryDelivery(t).Definition
 	for name, tt := range map[string]struct {
-		place *Platform
-		state *efi.State
-		takes bool
-		warns bool
+		platform *Platform
+		state    *efi.State
+		carries  bool
+		warns    bool
 	}{
-		"by the API":       {place(t, server, Options{}), def.EFI, false, true},
-		"over SSH":         {directPlace(t, server, d, Options{}), def.EFI, true, false},
-		"over SSH, no one": {directPlace(t, server, d, Options{}), &efi.State{}, true, true},
+		"by the API":           {newPlatform(t, server, Options{}), def.EFI, false, true},
+		"over SSH":             {newDirectPlatform(t, server, d, Options{}), def.EFI, true, false},
+		"over SSH, no entries": {newDirectPlatform(t, server, d, Options{}), &efi.State{}, true, true},
 	} {
 		def.EFI = tt.state
-		o, err := tt.place.Outline(def, targets.Outline{})
+		o, err := tt.platform.Outline(def, targets.Outline{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if warns := len(o.Warnings) == 1 && o.Warnings[0].Code == "efi-variables"; tt.place.CarriesEFI() != tt.takes || warns != tt.warns {
-			t.Errorf("%s: %v, warnings %v", name, tt.place.CarriesEFI(), o.Warnings)
+		if warns := len(o.Warnings) == 1 && o.Warnings[0].Code == "efi-variables"; tt.platform.CarriesEFI() != tt.carries || warns != tt.warns {
+			t.Errorf("%s: CarriesEFI() = %v, warnings %v", name, tt.platform.CarriesEFI(), o.Warnings)
 		}
 	}
 }
 
-// Where nothing can be added the guest is delivered with the variables that Proxmox made, and it is said why.
-func TestBootEntriesThatStayBehind(t *testing.T) {
+// If nothing can be added, the guest has the variables that Proxmox created, and the receipt has a warning with the
+// cause.
+func TestMissingBootEntriesCauseWarning(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -176,43 +178,43 @@ func TestBootEntriesThatStayBehind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tool(t, d, "pvesm", "case $2 in *-disk-0) echo "+other+"; exit;; esac\n"+string(pvesm))
+			replaceTool(t, d, "pvesm", "case $2 in *-disk-0) echo "+other+"; exit;; esac\n"+string(pvesm))
 		}
 	}
 	for name, tt := range map[string]struct {
 		spoil func(*testing.T, *pve.SSH)
-		why   string
+		cause string
 	}{
 		"no store":         {diverted(variablesSize), "it is no firmware volume"},
 		"a smaller store":  {diverted(128 << 10), "has 131072 bytes"},
-		"one write fails":  {failsOnce, "no room"},
-		"no such tool now": {func(t *testing.T, d *pve.SSH) { refuseDisk(t, d) }, "does not have the volume"},
+		"one write fails":  {failFirstWrite, "no room"},
+		"no such tool now": {func(t *testing.T, d *pve.SSH) { hideEFIDisk(t, d) }, "does not have the volume"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			want := fresh(t)
-			server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
-			p := directPlace(t, server, d, Options{Storage: "tank"})
+			want := freshVariables(t)
+			server, d := startSSHServer(t, configWithStorages(pve.Storage{ID: "tank", Type: "lvmthin"}))
+			p := newDirectPlatform(t, server, d, Options{Storage: "tank"})
 			tt.spoil(t, d)
-			vm := withEntry(t)
+			vm := newEntryDelivery(t)
 			receipt, err := p.Deliver(t.Context(), vm)
 			if err != nil {
 				t.Fatalf("%v (%s)", err, fault.HintOf(err))
 			}
-			if w := receipt.Warnings; len(w) != 1 || w[0].Code != "efi-variables" || w[0].Remedy == "" || !strings.Contains(w[0].Text, tt.why) {
-				t.Errorf("warnings %v, want %q", w, tt.why)
+			if w := receipt.Warnings; len(w) != 1 || w[0].Code != "efi-variables" || w[0].Remedy == "" || !strings.Contains(w[0].Text, tt.cause) {
+				t.Errorf("warnings %v, want one with %q", w, tt.cause)
 			}
-			variablesAre(t, server, vm, want)
-			again, err := p.Deliver(t.Context(), vm) // as after a crash before anybody wrote the first receipt down
+			checkVariables(t, server, vm, want)
+			again, err := p.Deliver(t.Context(), vm) // as after a crash before the receipt was written
 			if err != nil || !reflect.DeepEqual(again, receipt) || !again.EFI {
-				t.Errorf("delivered again: %+v, %v; first it was %+v", again, err, receipt)
+				t.Errorf("second delivery: got %+v, %v; want %+v", again, err, receipt)
 			}
 		})
 	}
 }
 
-// failsOnce has a disk that is full when the EFI disk is written to for the first time, and then no more.
-func failsOnce(t *testing.T, d *pve.SSH) {
+// failFirstWrite makes the first write to the EFI disk fail with ENOSPC.
+func failFirstWrite(t *testing.T, d *pve.SSH) {
 	folder := t.TempDir()
 	real, err := exec.LookPath("qemu-nbd")
 	if err != nil {
@@ -222,64 +224,64 @@ func failsOnce(t *testing.T, d *pve.SSH) {
 	if err := os.WriteFile(rules, []byte("[inject-error]\nevent = \"pwritev\"\nerrno = \"28\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tool(t, d, "qemu-nbd", fmt.Sprintf("PATH=/usr/bin:/bin\nfor last; do :; done\ncase $last in *-disk-0) mkdir %s/was 2>/dev/null && exec %s -f raw \"blkdebug:%s:$last\";; esac\nexec %s \"$@\"",
+	replaceTool(t, d, "qemu-nbd", fmt.Sprintf("PATH=/usr/bin:/bin\nfor last; do :; done\ncase $last in *-disk-0) mkdir %s/was 2>/dev/null && exec %s -f raw \"blkdebug:%s:$last\";; esac\nexec %s \"$@\"",
 		folder, real, rules, real))
 }
 
-// refuseDisk has a node that does not know the EFI disk.
-func refuseDisk(t *testing.T, d *pve.SSH) {
+// hideEFIDisk makes pvesm fail for the EFI disk.
+func hideEFIDisk(t *testing.T, d *pve.SSH) {
 	pvesm, err := os.ReadFile(filepath.Join(d.Tools, "pvesm"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	tool(t, d, "pvesm", "case $2 in *-disk-0) exit 2;; esac\n"+string(pvesm))
+	replaceTool(t, d, "pvesm", "case $2 in *-disk-0) exit 2;; esac\n"+string(pvesm))
 }
 
-// Where neither the entries nor what was there before can be written the guest is not left so.
-func TestHalfWrittenVariablesAreNotLeft(t *testing.T) {
+// If neither the entries nor the old variables can be written, Deliver fails and removes the guest.
+func TestFailedVariablesWriteRemovesGuest(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	fresh(t)
+	freshVariables(t)
 	for name, tt := range map[string]struct {
 		spoil func(*testing.T, *pve.SSH)
 		kind  fault.Kind
 	}{
-		"no write works": {func(t *testing.T, d *pve.SSH) { fail(t, d, 5, "pwritev") }, fault.Corrupt},
+		"no write works": {func(t *testing.T, d *pve.SSH) { injectError(t, d, 5, "pwritev") }, fault.Corrupt},
 		"it reads back otherwise": {func(t *testing.T, d *pve.SSH) {
-			tool(t, d, "dd", "case $1 in *-disk-0) exec /usr/bin/head -c 540672 /dev/urandom;; esac\nexec /usr/bin/dd \"$@\"")
+			replaceTool(t, d, "dd", "case $1 in *-disk-0) exec /usr/bin/head -c 540672 /dev/urandom;; esac\nexec /usr/bin/dd \"$@\"")
 		}, fault.Corrupt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
-			p := directPlace(t, server, d, Options{Storage: "tank"})
+			server, d := startSSHServer(t, configWithStorages(pve.Storage{ID: "tank", Type: "lvmthin"}))
+			p := newDirectPlatform(t, server, d, Options{Storage: "tank"})
 			tt.spoil(t, d)
-			if _, err := p.Deliver(t.Context(), withEntry(t)); !fault.Is(err, tt.kind) || fault.HintOf(err) == "" || !strings.Contains(err.Error(), "EFI variables") {
-				t.Errorf("%v (%s)", err, fault.HintOf(err))
+			if _, err := p.Deliver(t.Context(), newEntryDelivery(t)); !fault.Is(err, tt.kind) || fault.HintOf(err) == "" || !strings.Contains(err.Error(), "EFI variables") {
+				t.Errorf("got %v (hint %q), want %v", err, fault.HintOf(err), tt.kind)
 			}
 			checkGone(t, server)
 		})
 	}
 }
 
-// Whoever dies at a call, or at a byte on the way to the EFI disk, leaves a guest that says that it is unfinished;
-// the next delivery gives it fresh variables with the entries, once.
-func TestBootEntriesAfterACrashAnywhere(t *testing.T) {
+// After a crash at any call, or within the write to the EFI disk, the guest is marked as unfinished. The next
+// delivery creates new variables and adds the entries once.
+func TestBootEntriesSurviveCrashAtEveryCall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	want := entered(t, withEntry(t))
+	want := variablesWithEntries(t, newEntryDelivery(t))
 	t.Parallel()
-	total := callsOf(t, withEntry(t))
+	total := countCalls(t, newEntryDelivery(t))
 	step := 1
 	if !lane.Slow {
-		step = 3 // TestBootEntriesWhoseWriteBreaksOff dies within the write
+		step = 3 // TestBootEntryWriteResumes crashes within the write
 	}
 	for back := -1; back < 12; back += step { // calls: from before the guest is defined to the end
-		site, server, _ := entrySite(t)
-		d := withEntry(t)
+		site, server, _ := newEntrySite(t)
+		d := newEntryDelivery(t)
 		cut := func(call int) targettest.Outcome {
 			switch at := total - max(back, 0); {
 			case call < at:
@@ -287,25 +289,25 @@ func TestBootEntriesAfterACrashAnywhere(t *testing.T) {
 			case call == at && back >= 0:
 				return targettest.Unanswered
 			}
-			return targettest.Lost // the last one, if back is -1: all is written, and it is not said
+			return targettest.Lost // the last call if back is -1: all is written, but not reported
 		}
 		site.SetCallHook(cut)
-		_, _ = site.Platform.Deliver(t.Context(), d) // nobody hears of its end
+		_, _ = site.Platform.Deliver(t.Context(), d) // the caller has crashed
 		site.SetCallHook(nil)
 		if _, err := site.Platform.Deliver(t.Context(), d); err != nil {
 			t.Fatalf("after a crash %d calls before the end: %v", back, err)
 		}
-		variablesAre(t, server, d, want)
+		checkVariables(t, server, d, want)
 		if t.Failed() {
 			t.Fatalf("after a crash %d calls before the end", back)
 		}
 	}
 }
 
-// callsOf counts the calls of a delivery.
-func callsOf(t *testing.T, d platform.Delivery) (n int) {
+// countCalls returns the number of calls of a delivery.
+func countCalls(t *testing.T, d platform.Delivery) (n int) {
 	t.Helper()
-	site, _, _ := entrySite(t)
+	site, _, _ := newEntrySite(t)
 	site.SetCallHook(func(call int) targettest.Outcome { n = call; return targettest.Pass })
 	if _, err := site.Platform.Deliver(t.Context(), d); err != nil {
 		t.Fatal(err)
@@ -313,30 +315,30 @@ func callsOf(t *testing.T, d platform.Delivery) (n int) {
 	return n
 }
 
-// entrySite is a site of its own, without logins.
-func entrySite(t *testing.T) (targettest.Site, *pve.Server, *Platform) {
+// newEntrySite returns a new site whose commands run without a login.
+func newEntrySite(t *testing.T) (targettest.Site, *pve.Server, *Platform) {
 	t.Helper()
-	server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
-	p := directPlace(t, server, d, Options{Storage: "tank"})
-	tapped := &targettest.CallHook{Next: p.api.http.Transport}
-	p.api.http.Transport = tapped
-	p.shell.dial = dials(tapped, here(d))
-	return targettest.Site{Platform: p, SetCallHook: tapped.SetHook}, server, p
+	server, d := startSSHServer(t, configWithStorages(pve.Storage{ID: "tank", Type: "lvmthin"}))
+	p := newDirectPlatform(t, server, d, Options{Storage: "tank"})
+	callHook := &targettest.CallHook{Next: p.api.http.Transport}
+	p.api.http.Transport = callHook
+	p.shell.dial = hookDial(callHook, dialLocal(d))
+	return targettest.Site{Platform: p, SetCallHook: callHook.SetHook}, server, p
 }
 
-// A connection that breaks within the write is gone on with; whoever dies there has written all or nothing, and what
-// a node without power left is made anew.
-func TestBootEntriesWhoseWriteBreaksOff(t *testing.T) {
+// A write resumes after its connection breaks. A crash during the write leaves all of the entries or none.
+// Half-written variables, as after a power failure of the node, are created again.
+func TestBootEntryWriteResumes(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	vm := withEntry(t)
-	want := entered(t, vm)
-	request := differingPages(fresh(t), want).Len
+	d := newEntryDelivery(t)
+	want := variablesWithEntries(t, d)
+	request := differingPages(freshVariables(t), want).Len
 	for name, tt := range map[string]struct {
 		after int64 // bytes that arrive at the EFI disk
-		dies  bool
+		crash bool
 		torn  bool
 	}{
 		"before":           {200, false, false},
@@ -347,16 +349,16 @@ func TestBootEntriesWhoseWriteBreaksOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			site, server, p := entrySite(t)
-			d := withEntry(t)
+			site, server, p := newEntrySite(t)
+			d := newEntryDelivery(t)
 			next := p.shell.dial
 			var broken atomic.Bool
 			p.shell.dial = func(command string) (net.Conn, error) {
 				conn, err := next(command)
 				if err == nil && strings.Contains(command, "-disk-0") && strings.Contains(command, " write ") && !broken.Load() {
-					conn = &breaking{Conn: conn, left: tt.after, hook: func() {
+					conn = &breakingConn{Conn: conn, left: tt.after, hook: func() {
 						broken.Store(true)
-						if tt.dies {
+						if tt.crash {
 							site.SetCallHook(func(int) targettest.Outcome { return targettest.Lost })
 						}
 					}}
@@ -364,32 +366,32 @@ func TestBootEntriesWhoseWriteBreaksOff(t *testing.T) {
 				return conn, err
 			}
 			_, err := p.Deliver(t.Context(), d)
-			if !broken.Load() || (err == nil) == tt.dies {
+			if !broken.Load() || (err == nil) == tt.crash {
 				t.Fatalf("broken %v, err %v", broken.Load(), err)
 			}
-			if tt.dies {
+			if tt.crash {
 				_, config := guestOf(t, server, d.VM)
 				got, err := server.Read(t.Context(), config["efidisk0"])
-				if err != nil || !bytes.Equal(got[:variablesSize], fresh(t)) {
-					t.Errorf("half of the entries is there: %v", err)
+				if err != nil || !bytes.Equal(got[:variablesSize], freshVariables(t)) {
+					t.Errorf("some of the entries are written: %v", err)
 				}
 				if tt.torn {
-					tear(t, server, want)
+					tearVariables(t, server, want)
 				}
 				site.SetCallHook(nil)
 				if _, err := p.Deliver(t.Context(), d); err != nil {
 					t.Fatal(err)
 				}
 			}
-			variablesAre(t, server, d, want)
+			checkVariables(t, server, d, want)
 		})
 	}
 }
 
-// tear leaves half of what was to be written on the EFI disk.
-func tear(t *testing.T, server *pve.Server, want []byte) {
+// tearVariables writes zeros over half of the changed variables on the EFI disk.
+func tearVariables(t *testing.T, server *pve.Server, want []byte) {
 	t.Helper()
-	r := differingPages(fresh(t), want)
+	r := differingPages(freshVariables(t), want)
 	for _, path := range server.Volumes() {
 		if !strings.HasSuffix(path, "-disk-0") {
 			continue
@@ -405,14 +407,14 @@ func tear(t *testing.T, server *pve.Server, want []byte) {
 	}
 }
 
-// breaking breaks once so many bytes were written to it.
-type breaking struct {
+// breakingConn writes left bytes. Then it calls hook and closes the connection.
+type breakingConn struct {
 	net.Conn
 	left int64
 	hook func()
 }
 
-func (b *breaking) Write(p []byte) (int, error) {
+func (b *breakingConn) Write(p []byte) (int, error) {
 	if int64(len(p)) <= b.left {
 		b.left -= int64(len(p))
 		return b.Conn.Write(p)
@@ -429,7 +431,7 @@ func TestVariablesOfAnOption(t *testing.T) {
 	for option, want := range map[string]string{
 		"tank:vm-100-disk-0,efitype=4m,ms-cert=2023,pre-enrolled-keys=1,size=4M": "tank:vm-100-disk-0",
 		"tank:vm-100-disk-0,efitype=2m,size=128K":                                "",
-		"tank:vm-100-disk-0,size=128K":                                           "", // 2m is what is meant
+		"tank:vm-100-disk-0,size=128K":                                           "", // the default is 2m
 		"":                                                                       "",
 	} {
 		if got, err := variablesOf(option); got != want || (err == nil) != (want != "") {
@@ -438,17 +440,17 @@ func TestVariablesOfAnOption(t *testing.T) {
 	}
 }
 
-// A guest without fallback loader comes up by its boot entry.
+// A guest without a fallback loader boots by its boot entry.
 func TestDirectGuestBootsByItsEntry(t *testing.T) {
 	t.Parallel()
 	path := tinyguest.Image(t, tinyguest.Entry)
-	s, d := serveSSH(t, pve.Config{})
-	p := directPlace(t, s, d, Options{})
+	s, d := startSSHServer(t, pve.Config{})
+	p := newDirectPlatform(t, s, d, Options{})
 	vm := tinyVM(inventory.LSISAS, inventory.EFI)
 	def := targets.Definition{VM: vm, Images: []targets.Image{
 		{Key: 2000, Path: path, Manifest: t.TempDir() + "/m", Format: targets.Raw, Size: tinyguest.Size, Root: "aa55"},
 	}}
-	src, err := open(t.Context(), def.Images[0])
+	src, err := openImage(t.Context(), def.Images[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -458,11 +460,11 @@ func TestDirectGuestBootsByItsEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	def.EFI = new(guest.EFIState([]guest.Report{report}, efi.State{}))
-	receipt, err := p.Deliver(t.Context(), platform.Delivery{Open: open, Definition: def})
+	receipt, err := p.Deliver(t.Context(), platform.Delivery{Open: openImage, Definition: def})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := start(t, s, p, def, receipt.ID); m.Driver != "virtio_scsi" || m.Firmware != "efi" || m.UUID != vm.UUID {
+	if m := bootGuest(t, s, p, def, receipt.ID); m.Driver != "virtio_scsi" || m.Firmware != "efi" || m.UUID != vm.UUID {
 		t.Errorf("the guest sees %+v", m)
 	}
 }

@@ -17,11 +17,11 @@ func cancelable(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(t.Context())
 }
 
-// A clone has its original's tags and description. It is its maker's.
-func TestWithdrawLeavesClones(t *testing.T) {
+// A clone has the tags and the description of its original. Withdraw does not remove it.
+func TestWithdrawKeepsClones(t *testing.T) {
 	t.Parallel()
-	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
-	p := place(t, s, Options{})
+	s, d := startServer(t, pve.Config{}), newDelivery(t, biosVM())
+	p := newPlatform(t, s, Options{})
 	if _, err := p.Deliver(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
@@ -35,14 +35,14 @@ func TestWithdrawLeavesClones(t *testing.T) {
 	}
 	checkGone(t, s, 200, 201)
 	if err := p.Withdraw(t.Context(), d.VM); err != nil {
-		t.Errorf("nothing was there: %v", err)
+		t.Errorf("Withdraw without a guest: %v", err)
 	}
 }
 
-func TestWithdrawLeavesARunningGuest(t *testing.T) {
+func TestWithdrawKeepsRunningGuest(t *testing.T) {
 	t.Parallel()
-	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
-	p := place(t, s, Options{})
+	s, d := startServer(t, pve.Config{}), newDelivery(t, biosVM())
+	p := newPlatform(t, s, Options{})
 	if _, err := p.Deliver(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestWithdrawLeavesARunningGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := p.Withdraw(t.Context(), d.VM); !fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), fmt.Sprintf("qm stop %d", vmid)) {
-		t.Errorf("%v, hint %q", err, fault.HintOf(err))
+		t.Errorf("got %v (hint %q), want a conflict", err, fault.HintOf(err))
 	}
 	checkDelivered(t, s, d)
 }
@@ -61,17 +61,17 @@ func TestMark(t *testing.T) {
 	vm := biosVM()
 	for _, text := range []string{guestDescription(vm, 105, guestStatus{images: "ef"}), guestDescription(vm, 105, guestStatus{images: "ef"}) + "\n"} {
 		if got := parseDescription(text, vm, 105); got != (guestStatus{ours: true, images: "ef"}) {
-			t.Errorf("%+v of %q", got, text)
+			t.Errorf("got %+v from %q", got, text)
 		}
 	}
-	stayed := guestStatus{ours: true, images: "ef", variablesError: "the EFI disk has 4096 bytes"}
-	if got := parseDescription(guestDescription(vm, 105, stayed), vm, 105); got != stayed {
-		t.Errorf("%+v, want %+v", got, stayed)
+	withError := guestStatus{ours: true, images: "ef", variablesError: "the EFI disk has 4096 bytes"}
+	if got := parseDescription(guestDescription(vm, 105, withError), vm, 105); got != withError {
+		t.Errorf("got %+v, want %+v", got, withError)
 	}
 	if got := parseDescription(guestDescription(vm, 105, guestStatus{plan: "abcd"}), vm, 105); got != (guestStatus{ours: true, plan: "abcd"}) {
-		t.Errorf("%+v of an unfinished guest", got)
+		t.Errorf("got %+v for an unfinished guest", got)
 	}
-	other := with(biosVM(), func(vm *inventory.VM) { vm.InstanceUUID = "52aa0000-1111-2222-3333-444455556667" })
+	other := changedVM(biosVM(), func(vm *inventory.VM) { vm.InstanceUUID = "52aa0000-1111-2222-3333-444455556667" })
 	for name, text := range map[string]string{
 		"empty":           "",
 		"another's":       guestDescription(other, 105, guestStatus{}),
@@ -79,7 +79,7 @@ func TestMark(t *testing.T) {
 		"not at the head": "notes\n" + guestDescription(vm, 105, guestStatus{}),
 	} {
 		if got := parseDescription(text, vm, 105); got.ours {
-			t.Errorf("%s description is ours", name)
+			t.Errorf("%s description is recognized as decamp's", name)
 		}
 	}
 }
@@ -96,10 +96,10 @@ func FuzzMark(f *testing.F) {
 			t.Fatalf("%d bytes", len(text))
 		}
 		if got := parseDescription(text, vm, 105); got != (guestStatus{ours: true}) {
-			t.Fatalf("%+v of %q", got, text)
+			t.Fatalf("got %+v from %q", got, text)
 		}
 		if parseDescription(annotation, vm, 106).ours && annotation == text {
-			t.Fatal("an annotation makes another's guest ours")
+			t.Fatal("an annotation marks a foreign guest as decamp's")
 		}
 	})
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// properties reads a property string as PVE::JSONSchema::parse_property_string does: words between commas, each
+// parseProperties parses a property string like PVE::JSONSchema::parse_property_string: words between commas, each
 // key=value, or one value without a key.
-func properties(s, defaultKey string) (map[string]string, error) {
+func parseProperties(s, defaultKey string) (map[string]string, error) {
 	all := map[string]string{}
 	for _, word := range strings.Split(s, ",") {
 		key, value, ok := strings.Cut(word, "=")
@@ -23,14 +23,14 @@ func properties(s, defaultKey string) (map[string]string, error) {
 			key, value = defaultKey, word
 		}
 		if _, twice := all[key]; twice || key == "" {
-			return nil, fmt.Errorf("%q: key %q is there twice, or is empty", s, key)
+			return nil, fmt.Errorf("%q: key %q is duplicate or empty", s, key)
 		}
 		all[key] = value
 	}
 	return all, nil
 }
 
-// What Proxmox takes: pve-dns-name, pve-tag, pve-qm-smbios1's uuid.
+// Formats that Proxmox accepts: pve-dns-name, pve-tag, the UUID of pve-qm-smbios1, a MAC address.
 var (
 	pveName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
 	pveTag  = regexp.MustCompile(`^[a-z0-9_][a-z0-9_+.-]*$`)
@@ -38,8 +38,7 @@ var (
 	pveMAC  = regexp.MustCompile(`^[0-9A-F]{2}(:[0-9A-F]{2}){5}$`)
 )
 
-// TestHostileInventoryInParameters defines hostile VMs, and reads the parameters as Proxmox does, after their way
-// through a form.
+// The parameters for hostile VMs are valid for Proxmox after they are encoded as a form.
 func TestHostileInventoryInParameters(t *testing.T) {
 	t.Parallel()
 	r := inventorytest.New(9)
@@ -64,7 +63,7 @@ func TestHostileInventoryInParameters(t *testing.T) {
 			if len(back[key]) != 1 {
 				t.Fatalf("%s: %q", key, back[key])
 			}
-			p, err := properties(back.Get(key), defaultKey)
+			p, err := parseProperties(back.Get(key), defaultKey)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +78,7 @@ func TestHostileInventoryInParameters(t *testing.T) {
 		}
 		serial, err := base64.StdEncoding.DecodeString(smbios["serial"])
 		if err != nil || string(serial) != vm.Serial() || smbios["uuid"] != vm.UUID || vm.UUID != "" && !pveUUID.MatchString(smbios["uuid"]) {
-			t.Fatalf("smbios1 %q of %q", smbios, vm.UUID)
+			t.Fatalf("smbios1 %q for UUID %q", smbios, vm.UUID)
 		}
 		if _, there := smbios["uuid"]; there && vm.UUID == "" {
 			t.Fatalf("smbios1 %q has an empty uuid", smbios)
@@ -91,11 +90,11 @@ func TestHostileInventoryInParameters(t *testing.T) {
 				mac += net[model]
 			}
 			if net["bridge"] != "vmbr0" || !strings.EqualFold(mac, card.MAC) || card.MAC != "" && !pveMAC.MatchString(mac) || card.MAC == "" && net["model"] == "" || len(net) != 2 {
-				t.Fatalf("card %q of MAC %q", net, card.MAC)
+				t.Fatalf("card %q for MAC %q", net, card.MAC)
 			}
 		}
 		for i, d := range m.Disks {
-			p, err := properties(d.On+":0"+d.Words, "file")
+			p, err := parseProperties(d.On+":0"+d.Words, "file")
 			if serial, there := p["serial"]; err != nil || there && serial != strings.ReplaceAll(vm.Disks[d.Source].UUID, "-", "") || there && len(vm.Disks[d.Source].UUID) == 0 {
 				t.Fatalf("disk %d: %q, %v", i, p, err)
 			}

@@ -22,11 +22,11 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-func TestDeliverMakesTheGuest(t *testing.T) {
+func TestDeliverCreatesTheGuest(t *testing.T) {
 	t.Parallel()
-	s := serve(t, pve.Config{})
+	s := startServer(t, pve.Config{})
 	s.AddGuest(100, map[string]string{"name": "older"})
-	p, d := place(t, s, Options{}), deliver(t, biosVM())
+	p, d := newPlatform(t, s, Options{}), newDelivery(t, biosVM())
 	toQCOW2(t, &d.Images[1])
 	var last, total int64
 	d.Progress = func(done, all int64) { last, total = done, all }
@@ -43,18 +43,19 @@ func TestDeliverMakesTheGuest(t *testing.T) {
 		t.Errorf("warnings %v", receipt.Warnings)
 	}
 	if last != total || total < 1<<20 {
-		t.Errorf("%d of %d bytes were told of", last, total)
+		t.Errorf("progress reports %d of %d bytes", last, total)
 	}
 	if !strings.Contains(config["description"], "bill to: R&D") || config["net0"] != "vmxnet3=00:50:56:AB:CD:01,bridge=vmbr0" {
 		t.Errorf("guest %d is %v", vmid, config)
 	}
 }
 
-// A guest may have made its disk begin like a qcow2 image that stands on a file of the node.
-func TestDeliversADiskThatImitatesAnImage(t *testing.T) {
+// The disk of a guest may begin with a qcow2 header that names a file of the node as its backing file. It is
+// delivered as raw data.
+func TestDeliversDiskWithImageSignatureAsRaw(t *testing.T) {
 	t.Parallel()
-	s := serve(t, pve.Config{})
-	p, d := place(t, s, Options{}), deliver(t, biosVM())
+	s := startServer(t, pve.Config{})
+	p, d := newPlatform(t, s, Options{}), newDelivery(t, biosVM())
 	evil := filepath.Join(t.TempDir(), "evil.qcow2")
 	if out, err := exec.Command("qemu-img", "create", "-q", "-f", "qcow2", "-u", "-b", "/etc/passwd", "-F", "raw", evil, "1M").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -80,11 +81,11 @@ func TestDeliversADiskThatImitatesAnImage(t *testing.T) {
 	}
 	_, config := guestOf(t, s, d.VM)
 	if got, err := s.Read(t.Context(), config["scsi0"]); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s has %d bytes that are not the guest's %d: %v", config["scsi0"], len(got), len(want), err)
+		t.Errorf("%s: %d bytes differ from the guest's %d bytes: %v", config["scsi0"], len(got), len(want), err)
 	}
 }
 
-// toQCOW2 makes an image one of the other format.
+// toQCOW2 converts an image to qcow2.
 func toQCOW2(t *testing.T, img *targets.Image) {
 	t.Helper()
 	path := strings.TrimSuffix(img.Path, ".raw") + ".qcow2"
@@ -94,10 +95,10 @@ func toQCOW2(t *testing.T, img *targets.Image) {
 	img.Path, img.Format = path, targets.QCOW2
 }
 
-func TestDeliverAgainFindsAllDone(t *testing.T) {
+func TestSecondDeliverChangesNothing(t *testing.T) {
 	t.Parallel()
-	s := serve(t, pve.Config{})
-	p, d := place(t, s, Options{}), deliver(t, biosVM())
+	s := startServer(t, pve.Config{})
+	p, d := newPlatform(t, s, Options{}), newDelivery(t, biosVM())
 	first, err := p.Deliver(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
@@ -105,49 +106,49 @@ func TestDeliverAgainFindsAllDone(t *testing.T) {
 	before := len(s.Requests())
 	second, err := p.Deliver(t.Context(), d)
 	if err != nil || second.ID != first.ID {
-		t.Errorf("the second time: %+v, %v", second, err)
+		t.Errorf("second Deliver: got %+v, %v; want ID %s", second, err, first.ID)
 	}
 	for _, r := range s.Requests()[before:] {
 		if r.Method != http.MethodGet {
-			t.Errorf("the second time did %s %s", r.Method, r.Path)
+			t.Errorf("second Deliver sends %s %s", r.Method, r.Path)
 		}
 	}
 	if err := p.Check(t.Context(), d.VM); err != nil {
-		t.Errorf("its own guest is in the way: %v", err)
+		t.Errorf("Check with the delivered guest: %v", err)
 	}
 }
 
-// A copy that was made later is not taken for the one that was delivered.
+// Deliver refuses to take a guest of an earlier copy for the new copy.
 func TestDeliverRefusesAGuestOfAnEarlierCopy(t *testing.T) {
 	t.Parallel()
-	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
-	p := place(t, s, Options{})
+	s, d := startServer(t, pve.Config{}), newDelivery(t, biosVM())
+	p := newPlatform(t, s, Options{})
 	if _, err := p.Deliver(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
-	later := deliver(t, d.VM)
+	later := newDelivery(t, d.VM)
 	later.Images[1].Root = "bb66"
 	if _, err := p.Deliver(t.Context(), later); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-		t.Errorf("%v, hint %q", err, fault.HintOf(err))
+		t.Errorf("got %v (hint %q), want a conflict", err, fault.HintOf(err))
 	}
 	checkDelivered(t, s, d)
 }
 
-// crash lets so many requests through, and none after it: as if the process were gone.
-type crash struct {
+// crashingTransport passes a number of requests and fails all later ones, as if the process had crashed.
+type crashingTransport struct {
 	left atomic.Int64
 	next http.RoundTripper
 }
 
-func (c *crash) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c *crashingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if c.left.Add(-1) < 0 {
 		return nil, errors.New("crashed")
 	}
 	return c.next.RoundTrip(r)
 }
 
-func crashAfter(p *Platform, requests int64) *crash {
-	c := &crash{next: p.api.http.Transport}
+func crashAfter(p *Platform, requests int64) *crashingTransport {
+	c := &crashingTransport{next: p.api.http.Transport}
 	c.left.Store(requests)
 	p.api.http.Transport = c
 	p.api.wait = func(ctx context.Context, _ time.Duration) error {
@@ -159,26 +160,26 @@ func crashAfter(p *Platform, requests int64) *crash {
 	return c
 }
 
-func TestDeliverGoesOnAfterACrashAnywhere(t *testing.T) {
+func TestDeliverResumesAfterCrashAtEveryRequest(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	s := serve(t, pve.Config{})
+	s := startServer(t, pve.Config{})
 	s.AddGuest(100, map[string]string{"name": "older"})
-	d := deliver(t, biosVM())
+	d := newDelivery(t, biosVM())
 	step := int64(1)
 	if !lane.Slow {
-		step = 8 // TestConformance ends a delivery at each of its calls
+		step = 8 // TestConformance stops a delivery at each of its calls
 	}
 	for after := int64(0); ; after += step {
-		broken := place(t, s, Options{})
+		broken := newPlatform(t, s, Options{})
 		crashed := crashAfter(broken, after)
 		_, err := broken.Deliver(t.Context(), d)
 		if (err == nil) != (crashed.left.Load() >= 0) {
-			t.Fatalf("after %d requests: %v", after, err)
+			t.Fatalf("crash after %d requests: %v", after, err)
 		}
-		p := place(t, s, Options{})
+		p := newPlatform(t, s, Options{})
 		if _, err := p.Deliver(t.Context(), d); err != nil {
 			t.Fatalf("after a crash at request %d: %v", after, err)
 		}
@@ -194,21 +195,21 @@ func TestDeliverGoesOnAfterACrashAnywhere(t *testing.T) {
 	}
 }
 
-func TestDeliverBeginsAnewWhatWasBegunAsAnother(t *testing.T) {
+func TestDeliverRestartsAfterHardwareChange(t *testing.T) {
 	t.Parallel()
-	s := serve(t, pve.Config{})
-	d := deliver(t, biosVM())
-	broken := place(t, s, Options{})
-	// 20 requests are enough to have a guest, and not enough to finish it.
+	s := startServer(t, pve.Config{})
+	d := newDelivery(t, biosVM())
+	broken := newPlatform(t, s, Options{})
+	// 20 requests create the guest, but do not finish it.
 	crashAfter(broken, 20)
 	if _, err := broken.Deliver(t.Context(), d); err == nil {
-		t.Fatal("it was finished")
+		t.Fatal("Deliver succeeds despite the crash")
 	}
 	if vmid, config := guestOf(t, s, d.VM); parseDescription(config["description"], d.VM, vmid).plan == "" {
 		t.Fatalf("guest %d is complete: %v", vmid, config)
 	}
 	d.Hardware = targets.Virtio
-	if _, err := place(t, s, Options{}).Deliver(t.Context(), d); err != nil {
+	if _, err := newPlatform(t, s, Options{}).Deliver(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	checkDelivered(t, s, d)
@@ -217,13 +218,13 @@ func TestDeliverBeginsAnewWhatWasBegunAsAnother(t *testing.T) {
 	}
 }
 
-func TestDeliverLeavesNothingAfterAnError(t *testing.T) {
+func TestFailedDeliverLeavesNoObjects(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name   string
-		faults pve.Faults
-		kind   fault.Kind
-		words  string
+		name    string
+		faults  pve.Faults
+		kind    fault.Kind
+		message string
 	}{
 		{"create", pve.Faults{Tasks: map[string]string{"qmcreate": "lvcreate failed: Volume group \"pve\" has insufficient free space"}}, fault.Full, "insufficient"},
 		{"import", pve.Faults{Tasks: map[string]string{"qmconfig": "copy failed: No space left on device"}}, fault.Full, "No space left"},
@@ -233,21 +234,21 @@ func TestDeliverLeavesNothingAfterAnError(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := serve(t, pve.Config{})
+			s := startServer(t, pve.Config{})
 			s.SetFaults(tt.faults)
-			_, err := place(t, s, Options{}).Deliver(t.Context(), deliver(t, biosVM()))
-			if !fault.Is(err, tt.kind) || !strings.Contains(err.Error(), tt.words) {
-				t.Errorf("%v: %v", fault.KindOf(err), err)
+			_, err := newPlatform(t, s, Options{}).Deliver(t.Context(), newDelivery(t, biosVM()))
+			if !fault.Is(err, tt.kind) || !strings.Contains(err.Error(), tt.message) {
+				t.Errorf("got %v: %v, want %v", fault.KindOf(err), err, tt.kind)
 			}
-			if made, imported := posts(s, "/qemu"), posts(s, "/config"); made != 1 || imported > 1 {
-				t.Errorf("%d guests and %d imports were asked for", made, imported)
+			if made, imported := countPosts(s, "/qemu"), countPosts(s, "/config"); made != 1 || imported > 1 {
+				t.Errorf("%d requests for guests and %d for imports", made, imported)
 			}
 			checkGone(t, s)
 		})
 	}
 }
 
-func TestDeliverOutlivesWhatPasses(t *testing.T) {
+func TestDeliverSurvivesTemporaryFailures(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -259,28 +260,28 @@ func TestDeliverOutlivesWhatPasses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s, d := serve(t, pve.Config{}), deliver(t, biosVM())
+			s, d := startServer(t, pve.Config{}), newDelivery(t, biosVM())
 			s.SetFaults(tt.faults)
 			var last int64
 			d.Progress = func(done, total int64) {
 				if done <= last || done > total {
-					t.Errorf("%d of %d bytes, after %d", done, total, last)
+					t.Errorf("progress reports %d of %d bytes after %d", done, total, last)
 				}
 				last = done
 			}
-			if _, err := place(t, s, Options{}).Deliver(t.Context(), d); err != nil {
+			if _, err := newPlatform(t, s, Options{}).Deliver(t.Context(), d); err != nil {
 				t.Fatal(err)
 			}
 			checkDelivered(t, s, d)
 			if got := len(s.VMIDs()); got != 1+tt.faults.Taken {
-				t.Errorf("guests %v", s.VMIDs())
+				t.Errorf("got guests %v, want %d", s.VMIDs(), 1+tt.faults.Taken)
 			}
 		})
 	}
 }
 
-// posts counts how often a node was asked to change what is at a path with this ending.
-func posts(s *pve.Server, ending string) (n int) {
+// countPosts counts the POST requests whose path ends with ending.
+func countPosts(s *pve.Server, ending string) (n int) {
 	for _, r := range s.Requests() {
 		if r.Method == http.MethodPost && strings.HasSuffix(r.Path, ending) {
 			n++
@@ -289,41 +290,41 @@ func posts(s *pve.Server, ending string) (n int) {
 	return n
 }
 
-func TestDeliverGivesUpOnTakenVMIDs(t *testing.T) {
+func TestDeliverFailsIfVMIDsAreTaken(t *testing.T) {
 	t.Parallel()
-	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
+	s, d := startServer(t, pve.Config{}), newDelivery(t, biosVM())
 	s.SetFaults(pve.Faults{Taken: createTries})
-	if _, err := place(t, s, Options{}).Deliver(t.Context(), d); !fault.Is(err, fault.Conflict) {
-		t.Errorf("%v", err)
+	if _, err := newPlatform(t, s, Options{}).Deliver(t.Context(), d); !fault.Is(err, fault.Conflict) {
+		t.Errorf("got %v, want a conflict", err)
 	}
 	for _, vmid := range s.VMIDs() {
 		if name := s.Guest(vmid)["name"]; name != "somebody-elses" {
-			t.Errorf("guest %d, %s, was left", vmid, name)
+			t.Errorf("guest %d (%s) remains", vmid, name)
 		}
 	}
 	if n := len(s.VMIDs()); n != createTries {
-		t.Errorf("%d guests are there, want those of others: %d", n, createTries)
+		t.Errorf("got %d guests, want the %d foreign ones", n, createTries)
 	}
 }
 
-// roundTrip is an http.RoundTripper that is one function.
-type roundTrip func(*http.Request) (*http.Response, error)
+// roundTripFunc is a function that implements http.RoundTripper.
+type roundTripFunc func(*http.Request) (*http.Response, error)
 
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // isImport reports whether a request imports a disk.
 func isImport(r *http.Request) bool {
 	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/config")
 }
 
-// If an unfinished guest cannot be removed, the error names this besides the cause.
+// If an unfinished guest cannot be removed, the error contains this and the cause.
 func TestDeliverReportsAFailedRemoval(t *testing.T) {
 	t.Parallel()
-	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
+	s, d := startServer(t, pve.Config{}), newDelivery(t, biosVM())
 	s.SetFaults(pve.Faults{Tasks: map[string]string{"qmconfig": "copy failed: No space left on device"}})
-	p := place(t, s, Options{})
+	p := newPlatform(t, s, Options{})
 	next := p.api.http.Transport
-	p.api.http.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+	p.api.http.Transport = roundTripFunc(func(r *http.Request) (*http.Response, error) {
 		if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/qemu/100") {
 			return &http.Response{Status: "403 Permission check failed (no removal)", StatusCode: http.StatusForbidden, Body: http.NoBody, Request: r}, nil
 		}
@@ -331,12 +332,12 @@ func TestDeliverReportsAFailedRemoval(t *testing.T) {
 	})
 	_, err := p.Deliver(t.Context(), d)
 	if !fault.Is(err, fault.Full) || !strings.Contains(err.Error(), "No space left") || !strings.Contains(err.Error(), "no removal") {
-		t.Errorf("%v: %v", fault.KindOf(err), err)
+		t.Errorf("got %v: %v, want both errors", fault.KindOf(err), err)
 	}
 }
 
-// An import whose request or answer is lost is not done twice, and done in the end.
-func TestImportsWhoseAnswersAreLost(t *testing.T) {
+// An import whose request or answer is lost is done exactly once.
+func TestImportWithLostResponseRunsOnce(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name       string
@@ -350,10 +351,10 @@ func TestImportsWhoseAnswersAreLost(t *testing.T) {
 		{"too many requests", diskTries, false, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s, d := serve(t, pve.Config{}), deliver(t, biosVM())
-			p := place(t, s, Options{})
+			s, d := startServer(t, pve.Config{}), newDelivery(t, biosVM())
+			p := newPlatform(t, s, Options{})
 			next, left := p.api.http.Transport, tt.lost
-			p.api.http.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+			p.api.http.Transport = roundTripFunc(func(r *http.Request) (*http.Response, error) {
 				if !isImport(r) || left == 0 {
 					return next.RoundTrip(r)
 				}
@@ -378,20 +379,20 @@ func TestImportsWhoseAnswersAreLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkDelivered(t, s, d)
-			if n := posts(s, "/config"); n != len(d.Images) {
-				t.Errorf("%d imports of %d disks", n, len(d.Images))
+			if n := countPosts(s, "/config"); n != len(d.Images) {
+				t.Errorf("%d import requests for %d disks", n, len(d.Images))
 			}
 		})
 	}
 }
 
-// An import that a crashed delivery has begun is waited for, and not begun again.
+// Deliver waits for an import that a crashed delivery started, and does not start another one.
 func TestDeliverAwaitsTheImportOfACrash(t *testing.T) {
 	t.Parallel()
-	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
-	broken, hold, dead := place(t, s, Options{}), make(chan struct{}), false
+	s, d := startServer(t, pve.Config{}), newDelivery(t, biosVM())
+	broken, hold, dead := newPlatform(t, s, Options{}), make(chan struct{}), false
 	next := broken.api.http.Transport
-	broken.api.http.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+	broken.api.http.Transport = roundTripFunc(func(r *http.Request) (*http.Response, error) {
 		if dead {
 			return nil, errors.New("crashed")
 		}
@@ -407,11 +408,11 @@ func TestDeliverAwaitsTheImportOfACrash(t *testing.T) {
 		return sleep.For(ctx, time.Millisecond)
 	}
 	if _, err := broken.Deliver(t.Context(), d); err == nil {
-		t.Error("it did not notice the crash")
+		t.Error("Deliver succeeds despite the crash")
 	}
 	release := sync.OnceFunc(func() { close(hold) })
 	defer release()
-	p := place(t, s, Options{})
+	p := newPlatform(t, s, Options{})
 	p.api.wait = func(ctx context.Context, _ time.Duration) error {
 		release()
 		return sleep.For(ctx, time.Millisecond)
@@ -420,51 +421,51 @@ func TestDeliverAwaitsTheImportOfACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkDelivered(t, s, d)
-	if n := posts(s, "/config"); n != len(d.Images) {
-		t.Errorf("%d imports of %d disks", n, len(d.Images))
+	if n := countPosts(s, "/config"); n != len(d.Images) {
+		t.Errorf("%d import requests for %d disks", n, len(d.Images))
 	}
 }
 
-func TestDeliverTellsAFullStorage(t *testing.T) {
+func TestDeliverReportsFullStorage(t *testing.T) {
 	t.Parallel()
-	s := serve(t, pve.Config{Storages: []pve.Storage{
+	s := startServer(t, pve.Config{Storages: []pve.Storage{
 		{ID: "local", Type: "dir", Content: []string{"import"}, Size: 1 << 30},
 		{ID: "local-lvm", Type: "lvmthin", Content: []string{"images"}, Size: 1 << 19},
 	}})
-	p, d := place(t, s, Options{}), deliver(t, biosVM())
+	p, d := newPlatform(t, s, Options{}), newDelivery(t, biosVM())
 	if err := p.Check(t.Context(), d.VM); !fault.Is(err, fault.Full) || fault.HintOf(err) == "" {
-		t.Errorf("before: %v", err)
+		t.Errorf("Check: %v", err)
 	}
 	if _, err := p.Deliver(t.Context(), d); !fault.Is(err, fault.Full) {
-		t.Errorf("after all: %v", err)
+		t.Errorf("Deliver: %v", err)
 	}
 	checkGone(t, s)
 }
 
-func TestDeliverCanceledLeavesNothing(t *testing.T) {
+func TestCanceledDeliverLeavesNoGuest(t *testing.T) {
 	t.Parallel()
-	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
+	s, d := startServer(t, pve.Config{}), newDelivery(t, biosVM())
 	ctx, cancel := cancelable(t)
 	d.Progress = func(done, total int64) {
 		if done > total/2 {
 			cancel()
 		}
 	}
-	if _, err := place(t, s, Options{}).Deliver(ctx, d); !fault.Is(err, fault.Canceled) {
-		t.Errorf("%v", err)
+	if _, err := newPlatform(t, s, Options{}).Deliver(ctx, d); !fault.Is(err, fault.Canceled) {
+		t.Errorf("got %v, want canceled", err)
 	}
 	checkGone(t, s)
 }
 
-// holding is a transport that holds the tasks of the node from the first import on.
-type holding struct {
+// holdingTransport holds the tasks of the node from the first import on.
+type holdingTransport struct {
 	http.RoundTripper
 	server *pve.Server
 	hold   chan struct{}
 	isHeld atomic.Bool
 }
 
-func (h *holding) RoundTrip(r *http.Request) (*http.Response, error) {
+func (h *holdingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/config") && h.isHeld.CompareAndSwap(false, true) {
 		h.server.SetFaults(pve.Faults{Hold: h.hold})
 	}
@@ -474,9 +475,9 @@ func (h *holding) RoundTrip(r *http.Request) (*http.Response, error) {
 // The import task that runs when a delivery is canceled is stopped.
 func TestDeliverCanceledStopsTheTask(t *testing.T) {
 	t.Parallel()
-	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
-	p := place(t, s, Options{})
-	h := &holding{RoundTripper: p.api.http.Transport, server: s, hold: make(chan struct{})}
+	s, d := startServer(t, pve.Config{}), newDelivery(t, biosVM())
+	p := newPlatform(t, s, Options{})
+	h := &holdingTransport{RoundTripper: p.api.http.Transport, server: s, hold: make(chan struct{})}
 	release := sync.OnceFunc(func() { close(h.hold) })
 	defer release()
 	p.api.http.Transport = h
@@ -484,17 +485,17 @@ func TestDeliverCanceledStopsTheTask(t *testing.T) {
 	defer cancel()
 	waits := 0
 	p.api.wait = func(ctx context.Context, _ time.Duration) error {
-		if waits++; waits == 1000 { // nobody stops the task
+		if waits++; waits == 1000 { // the task was not stopped
 			release()
 		}
 		if h.isHeld.Load() {
-			s.SetFaults(pve.Faults{}) // for the tasks that come later
+			s.SetFaults(pve.Faults{}) // only for later tasks
 			cancel()
 		}
 		return sleep.For(ctx, time.Millisecond)
 	}
 	if _, err := p.Deliver(ctx, d); !fault.Is(err, fault.Canceled) {
-		t.Errorf("canceled during a task: %v", err)
+		t.Errorf("Deliver canceled during a task: %v", err)
 	}
 	if !slices.ContainsFunc(s.Requests(), func(r pve.Request) bool {
 		return r.Method == http.MethodDelete && strings.Contains(r.Path, "/tasks/")
@@ -506,8 +507,8 @@ func TestDeliverCanceledStopsTheTask(t *testing.T) {
 
 func TestUploadsAreDeletedOneByOne(t *testing.T) {
 	t.Parallel()
-	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
-	if _, err := place(t, s, Options{}).Deliver(t.Context(), d); err != nil {
+	s, d := startServer(t, pve.Config{}), newDelivery(t, biosVM())
+	if _, err := newPlatform(t, s, Options{}).Deliver(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	var order []string
@@ -522,6 +523,6 @@ func TestUploadsAreDeletedOneByOne(t *testing.T) {
 		}
 	}
 	if want := []string{"upload", "import", "delete", "upload", "import", "delete"}; !slices.Equal(order, want) {
-		t.Errorf("%v, want %v", order, want)
+		t.Errorf("got %v, want %v", order, want)
 	}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-var update = flag.Bool("update", false, "write testdata anew")
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// testOptions are options as New leaves them.
+// testOptions returns options with the defaults that New sets.
 func testOptions() Options {
 	return Options{
 		Storage: "local-lvm", Bridge: "vmbr0", CPU: "x86-64-v2-AES",
@@ -26,10 +26,9 @@ func testOptions() Options {
 	}
 }
 
-// windowsVM boots by UEFI with Secure Boot and a TPM, from LSI SAS, and has data on other
-// controllers.
+// windowsVM has UEFI with Secure Boot and a TPM. It boots from LSI SAS and has data disks on other controllers.
 func windowsVM() *inventory.VM {
-	return with(biosVM(), func(vm *inventory.VM) {
+	return changedVM(biosVM(), func(vm *inventory.VM) {
 		vm.Name, vm.GuestID = `Straße_7 "prod".example.com`, "windows2019srvNext_64Guest"
 		vm.Firmware, vm.SecureBoot, vm.VTPM = inventory.EFI, true, true
 		vm.CPUs, vm.CoresPerSocket, vm.MemoryMiB = 3, 2, 8192
@@ -51,7 +50,7 @@ func windowsVM() *inventory.VM {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	linux := []guest.Report{{OS: guest.OS{ID: "debian"}}}
-	mixed := with(biosVM(), func(vm *inventory.VM) {
+	mixed := changedVM(biosVM(), func(vm *inventory.VM) {
 		vm.Controllers = append(vm.Controllers, inventory.Controller{Key: 1001, Bus: inventory.LSILogic, Number: 1})
 		vm.Disks[1].Controller = 1001
 		vm.BootOrder = []string{"net:4000", "disk:2001"}
@@ -78,13 +77,13 @@ func TestConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, filepath.Join("testdata", tt.name+".txt"), text(m, tt.def))
+			compareGolden(t, filepath.Join("testdata", tt.name+".txt"), formatMachine(m, tt.def))
 		})
 	}
 }
 
-// text is a machine as a page to be read.
-func text(m Machine, def targets.Definition) string {
+// formatMachine formats a machine for comparison with a golden file.
+func formatMachine(m Machine, def targets.Definition) string {
 	var s strings.Builder
 	for _, p := range m.Base {
 		fmt.Fprintf(&s, "%s=%s\n", p.Key, p.Value)
@@ -99,7 +98,7 @@ func text(m Machine, def targets.Definition) string {
 	return s.String()
 }
 
-func golden(t *testing.T, path, got string) {
+func compareGolden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
@@ -111,11 +110,11 @@ func golden(t *testing.T, path, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s is\n%s\nwant\n%s", path, got, want)
+		t.Errorf("golden file %s: got\n%s\nwant\n%s", path, got, want)
 	}
 }
 
-func TestConfigRefusesWhatThereIsNot(t *testing.T) {
+func TestConfigRefusesUnsupportedHardware(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(*inventory.VM){
 		"BusLogic":      func(vm *inventory.VM) { vm.Controllers[0].Bus = inventory.BusLogic },
@@ -133,9 +132,9 @@ func TestConfigRefusesWhatThereIsNot(t *testing.T) {
 		},
 	}
 	for name, change := range tests {
-		_, err := Config(targets.Definition{VM: with(biosVM(), change)}, testOptions())
+		_, err := Config(targets.Definition{VM: changedVM(biosVM(), change)}, testOptions())
 		if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
-			t.Errorf("%s: %v, hint %q", name, err, fault.HintOf(err))
+			t.Errorf("%s: got %v (hint %q), want unsupported", name, err, fault.HintOf(err))
 		}
 	}
 }
@@ -147,7 +146,7 @@ func TestGuestNamesAreDNSNames(t *testing.T) {
 		"": "vm", "日本": "vm", "a/../b;rm": "a-b-rm", strings.Repeat("x", 62) + "-y": strings.Repeat("x", 62),
 	} {
 		if got := guestName(name); got != want {
-			t.Errorf("%q becomes %q, want %q", name, got, want)
+			t.Errorf("guestName(%q) = %q, want %q", name, got, want)
 		}
 	}
 }
@@ -160,7 +159,7 @@ func TestOstypes(t *testing.T) {
 		"freebsd13_64Guest": "other", "winNetStandardGuest": "w2k3",
 	} {
 		if got := osTypeByID(id); got != want {
-			t.Errorf("%q is %s, want %s", id, got, want)
+			t.Errorf("osTypeByID(%q) = %s, want %s", id, got, want)
 		}
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/decamp/decamp/test/program"
 )
 
-// wide is the number of parallel tests, which wait for programs, disks and each other.
-const wide = 6
+// parallelTests is the number of parallel tests. They wait for programs, disks and each other.
+const parallelTests = 6
 
 func TestMain(m *testing.M) {
-	program.Wide(wide)
+	program.Wide(parallelTests)
 	os.Exit(m.Run())
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/decamp/decamp/internal/namemap"
 )
 
-// mappedVM has its two disks on two datastores, and boots by EFI.
+// mappedVM boots by EFI and has its two disks on two datastores.
 func mappedVM() *inventory.VM {
-	return with(biosVM(), func(vm *inventory.VM) {
+	return changedVM(biosVM(), func(vm *inventory.VM) {
 		vm.Firmware = inventory.EFI
 		vm.VMX.Datastore = "ssd1"
 		vm.Disks[0].Path = inventory.Path{Datastore: "ssd1", File: "web 01.vmdk"}
@@ -20,17 +20,17 @@ func mappedVM() *inventory.VM {
 	})
 }
 
-var mapped = namemap.Map{
+var testMap = namemap.Map{
 	Networks: map[string]namemap.Network{"VM *": {To: "vmbr2", VLAN: 30, Model: "e1000e"}},
 	Storages: map[string]string{"ssd*": "local"},
 	Names:    map[string]string{"web *": "www-*"},
 }
 
-// What a map names goes there, and everything else where it goes by itself.
+// Objects that a map names go to their mapped destination, all others to the default.
 func TestDeliverByAMap(t *testing.T) {
 	t.Parallel()
-	s := serve(t, pve.Config{})
-	p, d := place(t, s, Options{Maps: mapped}), deliver(t, mappedVM())
+	s := startServer(t, pve.Config{})
+	p, d := newPlatform(t, s, Options{Maps: testMap}), newDelivery(t, mappedVM())
 	if err := p.Check(t.Context(), d.VM); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestDeliverByAMap(t *testing.T) {
 		"net0": "e1000e=00:50:56:AB:CD:01,bridge=vmbr2,tag=30",
 	} {
 		if !strings.HasPrefix(config[key], want) {
-			t.Errorf("%s is %q, want %s", key, config[key], want)
+			t.Errorf("%s = %q, want prefix %q", key, config[key], want)
 		}
 	}
 	if receipt.Name != "www-01" || !strings.Contains(config["description"], "web 01 on esx1") {
@@ -64,9 +64,9 @@ func TestCheckOfMaps(t *testing.T) {
 		{ID: "small", Type: "lvm", Content: []string{"images"}, Size: 1 << 20},
 	}
 	for name, c := range map[string]struct {
-		maps   namemap.Map
-		kind   fault.Kind
-		remedy string
+		maps namemap.Map
+		kind fault.Kind
+		hint string
 	}{
 		"no such storage":   {namemap.Map{Storages: map[string]string{"nfs": "tank"}}, fault.NotFound, "map of storages"},
 		"no name":           {namemap.Map{Storages: map[string]string{"nfs": "a,b"}}, fault.Invalid, "pvesm status"},
@@ -75,12 +75,12 @@ func TestCheckOfMaps(t *testing.T) {
 		"no bridge at all":  {namemap.Map{Networks: map[string]namemap.Network{"*": {To: "multus:*"}}}, fault.Invalid, "vmbr0,20"},
 		"the name is taken": {namemap.Map{Names: map[string]string{"*": "older"}}, fault.Conflict, "qm set 150"},
 	} {
-		s := serve(t, pve.Config{Storages: small})
+		s := startServer(t, pve.Config{Storages: small})
 		s.AddGuest(150, map[string]string{"name": "older"})
-		err := place(t, s, Options{Maps: c.maps}).Check(t.Context(), mappedVM())
-		if !fault.Is(err, c.kind) || !strings.Contains(fault.HintOf(err), c.remedy) {
-			t.Errorf("%s: %v: %v, hint %q", name, fault.KindOf(err), err, fault.HintOf(err))
+		err := newPlatform(t, s, Options{Maps: c.maps}).Check(t.Context(), mappedVM())
+		if !fault.Is(err, c.kind) || !strings.Contains(fault.HintOf(err), c.hint) {
+			t.Errorf("%s: got %v: %v (hint %q), want %v", name, fault.KindOf(err), err, fault.HintOf(err), c.kind)
 		}
-		checkOnlyAsked(t, s)
+		checkReadOnly(t, s)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/decamp/decamp/internal/lab/pve"
 )
 
-// grants runs packaging/privileges/proxmox.sh with a pveum that records its arguments, and returns
-// the permissions it sets and the line that is the content of a token file.
-func grants(t *testing.T, args ...string) (acl pve.ACL, token string) {
+// runPrivilegesScript runs packaging/privileges/proxmox.sh with a pveum that records its arguments. It returns the
+// permissions it sets and the line for a token file.
+func runPrivilegesScript(t *testing.T, args ...string) (acl pve.ACL, token string) {
 	t.Helper()
 	bin := t.TempDir()
 	log := filepath.Join(bin, "log")
@@ -50,47 +50,47 @@ func grants(t *testing.T, args ...string) (acl pve.ACL, token string) {
 	return acl, strings.TrimSpace(string(out))
 }
 
-// The published script grants all that a delivery and a start need, and nothing that is not needed.
+// The published script grants exactly the privileges that a delivery and a start require.
 func TestPublishedPrivilegesSuffice(t *testing.T) {
 	t.Parallel()
-	acl, token := grants(t, "local-lvm", "local", "vmbr0")
+	acl, token := runPrivilegesScript(t, "local-lvm", "local", "vmbr0")
 	if token != "decamp@pve!mover=s3cret-0001" {
-		t.Errorf("the token file would be %q", token)
+		t.Errorf("got token %q", token)
 	}
-	tries := func(acl pve.ACL) error {
-		s := serve(t, pve.Config{Tokens: []pve.Token{{User: "decamp@pve", ID: "mover", Secret: "s3cret-0001", ACL: acl}}})
-		p := place(t, s, Options{})
-		vm := with(biosVM(), func(vm *inventory.VM) { vm.Disks = vm.Disks[:1] })
+	deliver := func(acl pve.ACL) error {
+		s := startServer(t, pve.Config{Tokens: []pve.Token{{User: "decamp@pve", ID: "mover", Secret: "s3cret-0001", ACL: acl}}})
+		p := newPlatform(t, s, Options{})
+		vm := changedVM(biosVM(), func(vm *inventory.VM) { vm.Disks = vm.Disks[:1] })
 		if err := p.Check(t.Context(), vm); err != nil {
 			return err
 		}
-		_, err := p.Deliver(t.Context(), deliver(t, vm))
+		_, err := p.Deliver(t.Context(), newDelivery(t, vm))
 		return err
 	}
-	if err := tries(acl); err != nil {
+	if err := deliver(acl); err != nil {
 		t.Fatalf("with all of %v: %v", acl, err)
 	}
 	for path, privileges := range acl {
 		for i, privilege := range privileges {
 			if privilege == "VM.PowerMgmt" {
-				continue // only a start needs it: see TestStartFails
+				continue // only a start requires it: see TestStartFails
 			}
 			less := pve.ACL{}
 			for at, all := range acl {
 				less[at] = all
 			}
 			less[path] = slices.Delete(slices.Clone(privileges), i, i+1)
-			if tries(less) == nil {
-				t.Errorf("%s on %s is granted and not needed", privilege, path)
+			if deliver(less) == nil {
+				t.Errorf("%s on %s is granted but not required", privilege, path)
 			}
 		}
 	}
 }
 
-// A storage for both disks and uploads gets both sets of privileges; a VLAN and a VNet get their paths.
+// A storage for both disks and uploads gets the privileges for both. VLANs and VNets get permissions on their paths.
 func TestPublishedPrivilegesByPath(t *testing.T) {
 	t.Parallel()
-	acl, _ := grants(t, "store", "store", "vmbr1/20", "zone1/vnet7")
+	acl, _ := runPrivilegesScript(t, "store", "store", "vmbr1/20", "zone1/vnet7")
 	want := []string{"Datastore.AllocateSpace", "Datastore.AllocateTemplate", "Datastore.Audit", "Datastore.Allocate"}
 	if !slices.Equal(acl["/storage/store"], want) {
 		t.Errorf("on the storage: %q", acl["/storage/store"])

@@ -30,17 +30,17 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// referee is what scripts/setup.sh installs: a stranger's fake of Proxmox VE, which holds each
-// parameter against the schema of version 9. It imports nothing and takes no uploads of disks.
-const referee = "../../../build/fakepve/bin/fakepve"
+// fakepvePath is a fake of Proxmox VE by another author, which scripts/setup.sh installs. It checks each parameter
+// against the schema of version 9. It imports nothing and accepts no uploads of disks.
+const fakepvePath = "../../../build/fakepve/bin/fakepve"
 
-// What we ask of the API is as its schema says: each parameter of each guest, and of each question.
-func TestWhatIsAskedIsAsTheSchemaSays(t *testing.T) {
+// Each parameter of each guest and of each request matches the schema of the Proxmox API.
+func TestRequestsMatchTheSchema(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath(referee); err != nil {
+	if _, err := exec.LookPath(fakepvePath); err != nil {
 		t.Skip("no fakepve: run scripts/setup.sh test")
 	}
-	p := startReferee(t)
+	p := startFakepve(t)
 	for _, def := range []targets.Definition{
 		{VM: biosVM()},
 		{VM: windowsVM()},
@@ -49,12 +49,12 @@ func TestWhatIsAskedIsAsTheSchemaSays(t *testing.T) {
 		for _, d := range def.VM.Disks {
 			def.Images = append(def.Images, targets.Image{Key: d.Key, Format: targets.QCOW2})
 		}
-		askAll(t, p, def)
+		sendAll(t, p, def)
 	}
 }
 
-// askAll asks all that a delivery asks, but for the upload.
-func askAll(t *testing.T, p *Platform, def targets.Definition) {
+// sendAll sends all requests of a delivery except for the upload.
+func sendAll(t *testing.T, p *Platform, def targets.Definition) {
 	t.Helper()
 	ctx := t.Context()
 	must := func(err error) {
@@ -86,11 +86,11 @@ func askAll(t *testing.T, p *Platform, def targets.Definition) {
 	}
 	must(p.uploads.awaitCopies(ctx, def.VM))
 	must(w.finishGuest(ctx, g))
-	askDirect(t, p, def, g)
+	sendDirect(t, p, def, g)
 	again, err := p.guests.findGuest(ctx, def.VM)
 	must(err)
 	if again == nil || again.vmid != g.vmid || again.plan != "" {
-		t.Errorf("%+v is found of %+v", again, g)
+		t.Errorf("findGuest returns %+v, want %+v", again, g)
 	}
 	_, err = p.Start(ctx, targets.Definition{VM: def.VM})
 	must(err)
@@ -98,13 +98,13 @@ func askAll(t *testing.T, p *Platform, def targets.Definition) {
 	must(err)
 	must(p.guests.destroyGuest(ctx, g))
 	if again, err := p.guests.findGuest(ctx, def.VM); err != nil || again != nil {
-		t.Errorf("%+v is found after all, %v", again, err)
+		t.Errorf("findGuest after destroyGuest: %+v, %v", again, err)
 	}
 }
 
-// askDirect asks what is asked besides where volumes are written over SSH. What fakepve answers to a
-// volume is of no interest: it refuses parameters that the schema does not have as Invalid.
-func askDirect(t *testing.T, p *Platform, def targets.Definition, g *found) {
+// sendDirect sends the additional requests of a delivery over SSH. It ignores other errors about volumes: fakepve
+// refuses parameters that the schema does not have as Invalid.
+func sendDirect(t *testing.T, p *Platform, def targets.Definition, g *found) {
 	t.Helper()
 	opts := p.opts
 	opts.SSH = "root@pve1"
@@ -113,7 +113,7 @@ func askDirect(t *testing.T, p *Platform, def targets.Definition, g *found) {
 		t.Fatal(err)
 	}
 	m := w.machine
-	for _, ask := range []func() error{
+	for _, request := range []func() error{
 		func() error {
 			_, err := p.volumes.allocateVolume(t.Context(), w.VM, g.vmid, w.Images[0], storage{ID: "local-lvm"})
 			return err
@@ -131,19 +131,19 @@ func askDirect(t *testing.T, p *Platform, def targets.Definition, g *found) {
 		},
 		func() error { return w.dropVariables(t.Context(), g) },
 	} {
-		if err := ask(); fault.Is(err, fault.Invalid) || fault.Is(err, fault.Unsupported) {
+		if err := request(); fault.Is(err, fault.Invalid) || fault.Is(err, fault.Unsupported) {
 			t.Error(err)
 		}
 	}
 }
 
-// The referee does look: what the schema does not have is refused.
-func TestTheRefereeLooks(t *testing.T) {
+// fakepve refuses parameters that do not match the schema.
+func TestFakepveChecksTheSchema(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath(referee); err != nil {
+	if _, err := exec.LookPath(fakepvePath); err != nil {
 		t.Skip("no fakepve: run scripts/setup.sh test")
 	}
-	p := startReferee(t)
+	p := startFakepve(t)
 	for _, wrong := range []Param{{"scsihw", "bogus"}, {"name", "a b"}, {"net0", "vmxnet3=00:50:56:AB:CD:01,tag=5000"}, {"colour", "red"}} {
 		_, err := p.api.runTask(t.Context(), http.MethodPost, "/nodes/pve1/qemu", []Param{{"vmid", "150"}, wrong})
 		if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), wrong.Key) {
@@ -152,16 +152,16 @@ func TestTheRefereeLooks(t *testing.T) {
 	}
 }
 
-// startReferee starts it at a free port, and logs in.
-func startReferee(t *testing.T) *Platform {
+// startFakepve starts fakepve at a free port and logs in.
+func startFakepve(t *testing.T) *Platform {
 	t.Helper()
 	dir := t.TempDir()
-	fingerprint := writePair(t, dir)
+	fingerprint := writeCertificate(t, dir)
 	if err := os.WriteFile(filepath.Join(dir, "guests.json"), []byte(`{"guests": []}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, referee, "--host", "127.0.0.1", "--port", "0", "--password", "pw", "--time-scale", "0",
+	cmd := exec.CommandContext(ctx, fakepvePath, "--host", "127.0.0.1", "--port", "0", "--password", "pw", "--time-scale", "0",
 		"--cert", filepath.Join(dir, "cert.pem"), "--key", filepath.Join(dir, "key.pem"), filepath.Join(dir, "guests.json"))
 	cmd.Env = append(os.Environ(), "PYTHONUNBUFFERED=1")
 	out, err := cmd.StdoutPipe()
@@ -174,14 +174,14 @@ func startReferee(t *testing.T) *Platform {
 	}
 	t.Cleanup(func() {
 		cancel()
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // error of the killed process
 	})
-	said, err := bufio.NewReader(out).ReadString('\n')
-	at := strings.Index(said, "https://")
+	line, err := bufio.NewReader(out).ReadString('\n')
+	at := strings.Index(line, "https://")
 	if err != nil || at < 0 {
-		t.Fatalf("fakepve says %q, %v", said, err)
+		t.Fatalf("fakepve prints %q, %v", line, err)
 	}
-	p, err := New(strings.TrimSpace(said[at:])+"/pve1", Options{
+	p, err := New(strings.TrimSpace(line[at:])+"/pve1", Options{
 		Token: "root@pam!decamp=pw", Fingerprint: fingerprint, Storage: "local-lvm",
 		Wait: func(ctx context.Context, _ time.Duration) error { return sleep.For(ctx, 5*time.Millisecond) },
 	})
@@ -192,16 +192,16 @@ func startReferee(t *testing.T) *Platform {
 	return p
 }
 
-// ticket logs in as people do: the referee makes tokens only where they are listed beforehand.
-type ticket struct {
+// ticketTransport logs in with a password. fakepve has only tokens that are configured beforehand.
+type ticketTransport struct {
 	Ticket string `json:"ticket"`
 	CSRF   string `json:"CSRFPreventionToken"`
 	next   http.RoundTripper
 }
 
-func logIn(t *testing.T, p *Platform) *ticket {
+func logIn(t *testing.T, p *Platform) *ticketTransport {
 	t.Helper()
-	own := &ticket{next: p.api.http.Transport}
+	own := &ticketTransport{next: p.api.http.Transport}
 	form := url.Values{"username": {"root@pam"}, "password": {"pw"}}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+p.api.host+"/api2/json/access/ticket", strings.NewReader(form.Encode()))
 	if err != nil {
@@ -221,7 +221,7 @@ func logIn(t *testing.T, p *Platform) *ticket {
 	return own
 }
 
-func (k *ticket) RoundTrip(r *http.Request) (*http.Response, error) {
+func (k *ticketTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Del("Authorization")
 	r.AddCookie(&http.Cookie{Name: "PVEAuthCookie", Value: k.Ticket})
@@ -229,8 +229,8 @@ func (k *ticket) RoundTrip(r *http.Request) (*http.Response, error) {
 	return k.next.RoundTrip(r)
 }
 
-// writePair makes a certificate for the referee and returns its fingerprint.
-func writePair(t *testing.T, dir string) string {
+// writeCertificate creates a certificate for fakepve and returns its fingerprint.
+func writeCertificate(t *testing.T, dir string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

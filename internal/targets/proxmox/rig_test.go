@@ -16,7 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// biosVM has two disks and a card.
+// biosVM has two disks and a network card.
 func biosVM() *inventory.VM {
 	return &inventory.VM{
 		Ref: "vm-7", Name: "web 01", UUID: "564d1234-0000-1111-2222-333344445555",
@@ -36,13 +36,14 @@ func biosVM() *inventory.VM {
 	}
 }
 
-func with(vm *inventory.VM, change func(*inventory.VM)) *inventory.VM {
+// changedVM applies change to vm and returns it.
+func changedVM(vm *inventory.VM, change func(*inventory.VM)) *inventory.VM {
 	change(vm)
 	return vm
 }
 
-// serve starts a node that ends with the test.
-func serve(t *testing.T, c pve.Config) *pve.Server {
+// startServer starts a node that stops when the test ends.
+func startServer(t *testing.T, c pve.Config) *pve.Server {
 	t.Helper()
 	c.Dir = t.TempDir()
 	s, err := pve.Start(c)
@@ -53,8 +54,8 @@ func serve(t *testing.T, c pve.Config) *pve.Server {
 	return s
 }
 
-// place returns a Platform at the node, which waits no longer than it must.
-func place(t *testing.T, s *pve.Server, o Options) *Platform {
+// newPlatform returns a Platform at the node, with short waits.
+func newPlatform(t *testing.T, s *pve.Server, o Options) *Platform {
 	t.Helper()
 	if o.Token == "" {
 		o.Token = Token(s.Token())
@@ -70,8 +71,8 @@ func place(t *testing.T, s *pve.Server, o Options) *Platform {
 	return p
 }
 
-// deliver is a delivery of vm with images that say where each of their words is.
-func deliver(t *testing.T, vm *inventory.VM) platform.Delivery {
+// newDelivery returns a delivery of vm. Each word of its images contains its own offset.
+func newDelivery(t *testing.T, vm *inventory.VM) platform.Delivery {
 	t.Helper()
 	d := platform.Delivery{Definition: targets.Definition{VM: vm, Decamp: "v0.0.0-test"}}
 	folder := t.TempDir()
@@ -80,7 +81,7 @@ func deliver(t *testing.T, vm *inventory.VM) platform.Delivery {
 		if err := disk.NewPattern(each.Capacity).ReadAt(t.Context(), data, 0); err != nil {
 			t.Fatal(err)
 		}
-		data[0] = byte(each.Key) // no two are the same
+		data[0] = byte(each.Key) // no two images are equal
 		path := filepath.Join(folder, "disk"+string(rune('0'+each.Key%10))+".raw")
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
@@ -90,60 +91,61 @@ func deliver(t *testing.T, vm *inventory.VM) platform.Delivery {
 	return d
 }
 
-// guestOf returns the options of the only guest that has vm's tag, and its VMID.
+// guestOf returns the VMID and the options of the only guest that has vm's tag.
 func guestOf(t *testing.T, s *pve.Server, vm *inventory.VM) (int, map[string]string) {
 	t.Helper()
 	found := 0
 	for _, vmid := range s.VMIDs() {
 		if strings.Contains(s.Guest(vmid)["tags"], ownTag(vm)) {
 			if found != 0 {
-				t.Fatalf("guests %d and %d are both of VM %s", found, vmid, vm.Name)
+				t.Fatalf("guests %d and %d both have the tag of VM %s", found, vmid, vm.Name)
 			}
 			found = vmid
 		}
 	}
 	if found == 0 {
-		t.Fatalf("no guest is of VM %s: %v", vm.Name, s.VMIDs())
+		t.Fatalf("no guest has the tag of VM %s: %v", vm.Name, s.VMIDs())
 	}
 	return found, s.Guest(found)
 }
 
-// checkGone asserts that nothing of ours is left, and that all of the others' is.
+// checkGone checks that no guests are left except others, and no uploads. Without others it also checks that no
+// volumes are left.
 func checkGone(t *testing.T, s *pve.Server, others ...int) {
 	t.Helper()
 	if got := s.VMIDs(); len(got) != len(others) {
-		t.Errorf("guests %v are there, want %v", got, others)
+		t.Errorf("got guests %v, want %v", got, others)
 	}
 	for _, vmid := range others {
 		if s.Guest(vmid) == nil {
-			t.Errorf("guest %d, which is somebody else's, is gone", vmid)
+			t.Errorf("foreign guest %d is gone", vmid)
 		}
 	}
 	left := s.Uploads()
 	for deadline := time.Now().Add(10 * time.Minute); len(left) > 0 && time.Now().Before(deadline); left = s.Uploads() {
-		time.Sleep(10 * time.Millisecond) // the node notices later that an upload was broken off
+		time.Sleep(10 * time.Millisecond) // the node detects an aborted upload with a delay
 	}
 	if len(left) > 0 {
-		t.Errorf("uploads were left: %v", left)
+		t.Errorf("remaining uploads: %v", left)
 	}
 	if left := s.Volumes(); len(others) == 0 && len(left) > 0 {
-		t.Errorf("volumes were left: %v", left)
+		t.Errorf("remaining volumes: %v", left)
 	}
 }
 
-// checkDelivered asserts that the guest of d is complete, with d's bytes.
+// checkDelivered checks that the guest of d is complete, with the data of d's images.
 func checkDelivered(t *testing.T, s *pve.Server, d platform.Delivery) {
 	t.Helper()
 	vmid, config := guestOf(t, s, d.VM)
 	if got := parseDescription(config["description"], d.VM, vmid); got != (guestStatus{ours: true, images: imagesHash(d.Images)}) {
-		t.Errorf("guest %d says %+v of itself: %q", vmid, got, config["description"])
+		t.Errorf("guest %d has status %+v in its description: %q", vmid, got, config["description"])
 	}
 	m, err := Config(d.Definition, Options{Storage: "local-lvm", Bridge: "vmbr0", CPU: "x86-64-v2-AES"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if config["boot"] != m.Boot {
-		t.Errorf("boots by %q, want %q", config["boot"], m.Boot)
+		t.Errorf("boot order %q, want %q", config["boot"], m.Boot)
 	}
 	for _, each := range m.Disks {
 		img := d.Images[each.Image]
@@ -152,7 +154,7 @@ func checkDelivered(t *testing.T, s *pve.Server, d platform.Delivery) {
 		}
 	}
 	if left := s.Uploads(); len(left) > 0 {
-		t.Errorf("uploads were left: %v", left)
+		t.Errorf("remaining uploads: %v", left)
 	}
 	if got := len(s.Volumes()); got != len(m.Disks) {
 		t.Errorf("%d volumes for %d disks: %v", got, len(m.Disks), s.Volumes())

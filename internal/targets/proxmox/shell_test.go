@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-func open(ctx context.Context, img targets.Image) (disk.Source, error) {
+func openImage(ctx context.Context, img targets.Image) (disk.Source, error) {
 	return image.File{Path: img.Path, Format: img.Format, Size: img.Size}.Read(ctx)
 }
 
@@ -26,27 +26,27 @@ func TestLogins(t *testing.T) {
 	} {
 		l, err := parseLogin(text)
 		if got := [3]string{l.User, l.Host, l.Port}; err != nil || got != want {
-			t.Errorf("%q is %q, %v", text, got, err)
+			t.Errorf("parseLogin(%q) = %q, %v; want %q", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"@", "root@", "root@-oProxyCommand=id", "-l@pve1", "root@a b", "root@pve1:ssh", "a@b@c", "ro ot@pve1"} {
 		if l, err := parseLogin(text); !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" {
-			t.Errorf("%q is %+v, %v", text, l, err)
+			t.Errorf("parseLogin(%q) = %+v, %v; want an error with a hint", text, l, err)
 		}
 	}
 }
 
-// What a node says is either what is expected, or an error of some lines.
+// A line from a node either has the expected format or becomes a short error with a hint.
 func FuzzNode(f *testing.F) {
 	f.Add("decamp: ready direct\nz\n")
 	f.Add("Welcome!\ndecamp: ready cached\n" + hex.EncodeToString(make([]byte, 32)) + "\n")
 	f.Add("decamp: no tool qemu-nbd\n")
 	f.Add("decamp: ready direct\ne /dev/x cannot be read at 0\n")
-	f.Fuzz(func(t *testing.T, said string) {
-		s := &session{Reader: bufio.NewReader(strings.NewReader(said))}
+	f.Fuzz(func(t *testing.T, output string) {
+		s := &session{Reader: bufio.NewReader(strings.NewReader(output))}
 		if err := s.readGreeting("pve1"); err != nil {
 			if len(err.Error()) > 3*fault.MaxLine || fault.HintOf(err) == "" {
-				t.Errorf("%d bytes of error, remedy %q", len(err.Error()), fault.HintOf(err))
+				t.Errorf("error of %d bytes, hint %q", len(err.Error()), fault.HintOf(err))
 			}
 			return
 		}
@@ -58,26 +58,26 @@ func FuzzNode(f *testing.F) {
 			sum, err := parseSum(string(text))
 			if err != nil {
 				if len(err.Error()) > 8*fault.MaxLine || fault.HintOf(err) == "" {
-					t.Errorf("%d bytes of error, remedy %q", len(err.Error()), fault.HintOf(err))
+					t.Errorf("error of %d bytes, hint %q", len(err.Error()), fault.HintOf(err))
 				}
 				continue
 			}
 			if line := string(text); line != "z\n" && !strings.EqualFold(line, hex.EncodeToString(sum[:])+"\n") {
-				t.Errorf("%q is the sum %x", line, sum)
+				t.Errorf("line %q is parsed as sum %x", line, sum)
 			}
 		}
 	})
 }
 
-// Sums are the node's own, and zeros are told from all else.
+// sumOfBytes returns a special sum for zeros and the SHA-256 for other data.
 func TestSumOfBytes(t *testing.T) {
 	t.Parallel()
 	p := make([]byte, 4096)
 	if sumOfBytes(p) != zeros {
-		t.Error("zeros are not zeros")
+		t.Error("zeros do not have the sum of zeros")
 	}
 	p[4095] = 1
 	if sumOfBytes(p) != sha256.Sum256(p) {
-		t.Error("not the SHA-256")
+		t.Error("the sum is not the SHA-256")
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/decamp/decamp/internal/targets/targettest"
 )
 
-// The volumes are LVM-thin's, which are larger than the disks.
+// The volumes are on LVM-thin, so they are larger than the disks.
 func TestDirectConformance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -32,15 +32,15 @@ func TestDirectConformance(t *testing.T) {
 	t.Parallel()
 	targettest.Run(t, targettest.Harness{
 		Parallel:   true,
-		SecondMode: true, // TestConformance has the other
+		SecondMode: true, // TestConformance runs all cases
 		New:        newDirectSite,
 		Denied: func(t *testing.T) platform.Platform {
-			s, d := serveSSH(t, pve.Config{})
-			return directPlace(t, s, d, Options{Token: "root@pam!decamp=wrong"})
+			s, d := startSSHServer(t, pve.Config{})
+			return newDirectPlatform(t, s, d, Options{Token: "root@pam!decamp=wrong"})
 		},
 		Unreachable: func(t *testing.T) platform.Platform {
-			s, d := serveSSH(t, pve.Config{})
-			p := directPlace(t, s, d, Options{})
+			s, d := startSSHServer(t, pve.Config{})
+			p := newDirectPlatform(t, s, d, Options{})
 			p.api.host = loopback.Reserve(t)
 			return p
 		},
@@ -48,21 +48,21 @@ func TestDirectConformance(t *testing.T) {
 }
 
 func newDirectSite(t *testing.T) targettest.Site {
-	s, d := serveSSH(t, pve.Config{})
-	p := directPlace(t, s, d, Options{})
-	tapped := &targettest.CallHook{Next: p.api.http.Transport}
-	p.api.http.Transport = tapped
-	p.shell.dial = dials(tapped, here(d))
+	s, d := startSSHServer(t, pve.Config{})
+	p := newDirectPlatform(t, s, d, Options{})
+	callHook := &targettest.CallHook{Next: p.api.http.Transport}
+	p.api.http.Transport = callHook
+	p.shell.dial = hookDial(callHook, dialLocal(d))
 	p.api.wait = func(ctx context.Context, d time.Duration) error {
 		if d == poll {
-			return s.Settle(ctx) // so that tasks are asked after twice at most, however slow this machine is
+			return s.Settle(ctx) // so that each task is polled at most twice, even on a slow machine
 		}
 		return sleep.For(ctx, time.Millisecond/5)
 	}
 	return targettest.Site{
-		Platform: p, SetCallHook: tapped.SetHook, Reads: tapped.Reads,
-		VMs:     func(t *testing.T) []targettest.StoredVM { return withoutTails(t, seenOn(t, s)) },
-		Objects: func(t *testing.T) []string { return thingsOn(t, s) },
+		Platform: p, SetCallHook: callHook.SetHook, Reads: callHook.Reads,
+		VMs:     func(t *testing.T) []targettest.StoredVM { return trimTails(t, storedVMs(t, s)) },
+		Objects: func(t *testing.T) []string { return listObjects(t, s) },
 		Occupy: func(t *testing.T, vm *inventory.VM) {
 			m, err := Config(targets.Definition{VM: vm}, p.opts)
 			if err != nil {
@@ -73,14 +73,14 @@ func newDirectSite(t *testing.T) targettest.Site {
 	}
 }
 
-// withoutTails takes off what LVM made the suite's disks of 3 and 2 MiB larger by: zeros, up to 4 MiB.
-func withoutTails(t *testing.T, seen []targettest.StoredVM) []targettest.StoredVM {
+// trimTails removes the zeros that LVM appends to the suite's disks of 3 and 2 MiB, up to 4 MiB.
+func trimTails(t *testing.T, seen []targettest.StoredVM) []targettest.StoredVM {
 	t.Helper()
 	for _, s := range seen {
 		for i, data := range s.Disks {
 			size := []int{3 << 20, 2 << 20}[i]
 			if len(data) != 4<<20 || !bytes.Equal(data[size:], make([]byte, 4<<20-size)) {
-				t.Errorf("disk %d has %d bytes, or others than zeros at its end", i, len(data))
+				t.Errorf("disk %d has %d bytes, or its end is not zero", i, len(data))
 			}
 			s.Disks[i] = data[:size]
 		}
@@ -88,16 +88,16 @@ func withoutTails(t *testing.T, seen []targettest.StoredVM) []targettest.StoredV
 	return seen
 }
 
-// dials asks about each login, too.
-func dials(p *targettest.CallHook, next func(string) (net.Conn, error)) func(string) (net.Conn, error) {
+// hookDial returns a dial function that calls the hook for each login.
+func hookDial(p *targettest.CallHook, next func(string) (net.Conn, error)) func(string) (net.Conn, error) {
 	broken := fault.New(fault.Unreachable, "the connection broke").WithHint("look at the node")
 	return func(command string) (net.Conn, error) {
-		fate := p.NextOutcome(!strings.Contains(command, " write "))
-		if fate == targettest.Lost {
+		outcome := p.NextOutcome(!strings.Contains(command, " write "))
+		if outcome == targettest.Lost {
 			return nil, broken
 		}
 		conn, err := next(command)
-		if fate == targettest.Unanswered && err == nil {
+		if outcome == targettest.Unanswered && err == nil {
 			_ = conn.Close()
 			return nil, broken
 		}
@@ -105,8 +105,8 @@ func dials(p *targettest.CallHook, next func(string) (net.Conn, error)) func(str
 	}
 }
 
-// here runs what would run on the node, without the time that a login takes.
-func here(d *pve.SSH) func(string) (net.Conn, error) {
+// dialLocal returns a dial function that runs the command on this machine, without the delay of a login.
+func dialLocal(d *pve.SSH) func(string) (net.Conn, error) {
 	return func(command string) (net.Conn, error) {
 		fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 		if err != nil {
@@ -126,7 +126,7 @@ func here(d *pve.SSH) func(string) (net.Conn, error) {
 	}
 }
 
-// localProgram is a connection with a program, which ends before Close does.
+// localProgram is a connection to a program. Close waits for its end.
 type localProgram struct {
 	net.Conn
 	end func()
@@ -138,15 +138,15 @@ func (p *localProgram) Close() error {
 	return err
 }
 
-// nodes counts those of the test. Their programs run on one machine, and tell volumes apart by their names: so no two
+// nodeCount counts the nodes of the tests. Their programs run on one machine and identify volumes by name, so no two
 // nodes may have the same VMIDs.
-var nodes atomic.Int64
+var nodeCount atomic.Int64
 
-// serveSSH starts a node that lets people log in.
-func serveSSH(t *testing.T, c pve.Config) (*pve.Server, *pve.SSH) {
+// startSSHServer starts a node with an SSH server.
+func startSSHServer(t *testing.T, c pve.Config) (*pve.Server, *pve.SSH) {
 	t.Helper()
-	c.NextID = 100 + (os.Getpid()%900000)*1000 + int(nodes.Add(1))%900
-	s := serve(t, c)
+	c.NextID = 100 + (os.Getpid()%900000)*1000 + int(nodeCount.Add(1))%900
+	s := startServer(t, c)
 	d, err := s.StartSSH()
 	if err != nil {
 		t.Fatal(err)
@@ -154,8 +154,8 @@ func serveSSH(t *testing.T, c pve.Config) (*pve.Server, *pve.SSH) {
 	return s, d
 }
 
-// directPlace returns a Platform at the node that writes over SSH.
-func directPlace(t *testing.T, s *pve.Server, d *pve.SSH, o Options) *Platform {
+// newDirectPlatform returns a Platform at the node that writes over SSH.
+func newDirectPlatform(t *testing.T, s *pve.Server, d *pve.SSH, o Options) *Platform {
 	t.Helper()
 	o.SSH = "root@" + d.Addr
 	if o.KeyFile == "" {
@@ -164,5 +164,5 @@ func directPlace(t *testing.T, s *pve.Server, d *pve.SSH, o Options) *Platform {
 	if o.KnownHosts == "" {
 		o.KnownHosts = d.KnownHosts
 	}
-	return place(t, s, o)
+	return newPlatform(t, s, o)
 }

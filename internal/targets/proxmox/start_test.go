@@ -17,19 +17,19 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// delivered is a guest that is there, off, and the place that made it.
-func delivered(t *testing.T, c pve.Config) (*pve.Server, *Platform, platform.Delivery) {
+// newDeliveredGuest delivers a guest, which is off, and returns the node, the platform and the delivery.
+func newDeliveredGuest(t *testing.T, c pve.Config) (*pve.Server, *Platform, platform.Delivery) {
 	t.Helper()
-	s, d := serve(t, c), deliver(t, with(biosVM(), func(vm *inventory.VM) { vm.MemoryMiB = 64 }))
-	p := place(t, s, Options{})
+	s, d := startServer(t, c), newDelivery(t, changedVM(biosVM(), func(vm *inventory.VM) { vm.MemoryMiB = 64 }))
+	p := newPlatform(t, s, Options{})
 	if _, err := p.Deliver(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	return s, p, d
 }
 
-// isOn asks the node whether a guest runs.
-func isOn(t *testing.T, p *Platform, vmid int) bool {
+// isRunning reports whether the guest runs.
+func isRunning(t *testing.T, p *Platform, vmid int) bool {
 	t.Helper()
 	var is struct{ Status string }
 	if err := p.api.get(t.Context(), guestPath(p.node, vmid)+"/status/current", nil, &is); err != nil {
@@ -38,8 +38,8 @@ func isOn(t *testing.T, p *Platform, vmid int) bool {
 	return is.Status == "running"
 }
 
-// starts counts how often a node was asked to start a guest.
-func starts(s *pve.Server) (n int) {
+// countStarts counts the requests that start a guest.
+func countStarts(s *pve.Server) (n int) {
 	for _, r := range s.Requests() {
 		if r.Method == http.MethodPost && strings.HasSuffix(r.Path, "/status/start") {
 			n++
@@ -50,7 +50,7 @@ func starts(s *pve.Server) (n int) {
 
 func TestStart(t *testing.T) {
 	t.Parallel()
-	s, p, d := delivered(t, pve.Config{})
+	s, p, d := newDeliveredGuest(t, pve.Config{})
 	vmid, was := guestOf(t, s, d.VM)
 	console := fmt.Sprintf("qm terminal %d on pve1, or %s/?console=kvm&node=pve1&novnc=1&vmid=%d", vmid, s.URL(), vmid)
 	for range 2 {
@@ -59,17 +59,17 @@ func TestStart(t *testing.T) {
 			t.Fatalf("%v (%s)", err, fault.HintOf(err))
 		}
 		if started.Console != console {
-			t.Errorf("its console is %q, want %q", started.Console, console)
+			t.Errorf("got console %q, want %q", started.Console, console)
 		}
-		if !isOn(t, p, vmid) {
-			t.Error("it is off")
+		if !isRunning(t, p, vmid) {
+			t.Error("the guest is off")
 		}
 	}
-	if n := starts(s); n != 1 {
-		t.Errorf("it was asked for %d times", n)
+	if n := countStarts(s); n != 1 {
+		t.Errorf("got %d start requests, want 1", n)
 	}
 	if _, is := guestOf(t, s, d.VM); !maps.Equal(is, was) {
-		t.Errorf("its options were %v, and are %v", was, is)
+		t.Errorf("Start changes the options from %v to %v", was, is)
 	}
 }
 
@@ -95,26 +95,26 @@ func TestConsole(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := p.newStarter().consoleCommand(&found{vmid: 101, node: tt.node}, tt.config); got != tt.want {
-				t.Errorf("%q, want %q", got, tt.want)
+				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
-// A guest that does not start stays what it is, and its error says what the node said and what to do.
+// A guest that cannot start is not changed. The error has the node's message and a hint.
 func TestStartFails(t *testing.T) {
 	t.Parallel()
 	acl := pve.ACL{"/": pve.All()}
 	acl["/vms"] = strings.Fields(strings.ReplaceAll(strings.Join(pve.All(), " "), "VM.PowerMgmt", ""))
 	weak := []pve.Token{{User: "a@pve", ID: "t", Secret: "s", ACL: acl}}
 	for _, tt := range []struct {
-		name   string
-		tokens []pve.Token
-		faults pve.Faults
-		option [2]string
-		kind   fault.Kind
-		words  string
-		remedy string
+		name    string
+		tokens  []pve.Token
+		faults  pve.Faults
+		option  [2]string
+		kind    fault.Kind
+		message string
+		hint    string
 	}{
 		{"no virtualisation", nil, pve.Faults{NoKVM: true}, [2]string{}, fault.Unsupported, "KVM virtualisation configured, but not available", "VT-x"},
 		{"no memory", nil, pve.Faults{FreeMiB: 32}, [2]string{}, fault.Full, "Cannot allocate memory", "free -m, on pve1"},
@@ -128,61 +128,61 @@ func TestStartFails(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s, p, d := delivered(t, pve.Config{Tokens: tt.tokens})
+			s, p, d := newDeliveredGuest(t, pve.Config{Tokens: tt.tokens})
 			vmid, config := guestOf(t, s, d.VM)
 			delete(config, "digest")
-			sound := maps.Clone(config)
+			original := maps.Clone(config)
 			switch key, value := tt.option[0], tt.option[1]; key {
 			case "":
 			case "cpu":
-				config["sockets"], config["cores"] = "200", "100" // more than any machine of QEMU's has
+				config["sockets"], config["cores"] = "200", "100" // more than any QEMU machine supports
 			default:
 				config[key] = value
 			}
 			s.AddGuest(vmid, config)
 			s.SetFaults(tt.faults)
 			_, err := p.Start(t.Context(), d.Definition)
-			if !fault.Is(err, tt.kind) || !strings.Contains(fmt.Sprint(err), tt.words) || !strings.Contains(fault.HintOf(err), tt.remedy) {
-				t.Errorf("%v (%v, remedy %q)", err, fault.KindOf(err), fault.HintOf(err))
+			if !fault.Is(err, tt.kind) || !strings.Contains(fmt.Sprint(err), tt.message) || !strings.Contains(fault.HintOf(err), tt.hint) {
+				t.Errorf("got %v (%v, hint %q), want %v", err, fault.KindOf(err), fault.HintOf(err), tt.kind)
 			}
-			if isOn(t, p, vmid) {
-				t.Error("it runs all the same")
+			if isRunning(t, p, vmid) {
+				t.Error("the guest runs")
 			}
 			if tt.tokens != nil {
 				return
 			}
-			s.AddGuest(vmid, sound) // it is as it was delivered, and starts once the node lets it
+			s.AddGuest(vmid, original) // the guest starts after the cause is removed
 			s.SetFaults(pve.Faults{})
-			if _, err := p.Start(t.Context(), d.Definition); err != nil || !isOn(t, p, vmid) {
-				t.Errorf("once that is over: %v", err)
+			if _, err := p.Start(t.Context(), d.Definition); err != nil || !isRunning(t, p, vmid) {
+				t.Errorf("Start after the cause is removed: %v", err)
 			}
 		})
 	}
 }
 
-// The doctor says of a token that may start nothing that it may not; that keeps nothing from being delivered.
-func TestExamineSaysWhoMayNotStart(t *testing.T) {
+// Examine warns if the token may not start guests. This does not prevent a delivery.
+func TestExamineWarnsOfMissingStartPermission(t *testing.T) {
 	t.Parallel()
 	acl := pve.ACL{"/": pve.All(), "/vms": strings.Fields(strings.ReplaceAll(strings.Join(pve.All(), " "), "VM.PowerMgmt", ""))}
 	for _, tt := range []struct {
-		acl   pve.ACL
-		looks int
+		acl     pve.ACL
+		results int
 	}{{pve.ACL{"/": pve.All()}, 1}, {acl, 2}} {
-		s := serve(t, pve.Config{Tokens: []pve.Token{{User: "a@pve", ID: "t", Secret: "s", ACL: tt.acl}}})
-		looks := place(t, s, Options{}).Examine(t.Context(), platform.Rights)
-		if len(looks) != tt.looks || looks[0].Err != nil {
-			t.Fatalf("%+v", looks)
+		s := startServer(t, pve.Config{Tokens: []pve.Token{{User: "a@pve", ID: "t", Secret: "s", ACL: tt.acl}}})
+		results := newPlatform(t, s, Options{}).Examine(t.Context(), platform.Rights)
+		if len(results) != tt.results || results[0].Err != nil {
+			t.Fatalf("%+v", results)
 		}
-		if last := looks[tt.looks-1]; tt.looks == 2 && (!last.WarningOnly || !strings.Contains(fault.HintOf(last.Err), "VM.PowerMgmt")) {
+		if last := results[tt.results-1]; tt.results == 2 && (!last.WarningOnly || !strings.Contains(fault.HintOf(last.Err), "VM.PowerMgmt")) {
 			t.Errorf("%+v", last)
 		}
 	}
 }
 
-// Only the guest that was made of the VM, and is finished, is started.
-func TestStartLeavesOthersOff(t *testing.T) {
+// Start starts only a complete guest that decamp created for the VM.
+func TestStartIgnoresForeignGuests(t *testing.T) {
 	t.Parallel()
-	s, _, d := delivered(t, pve.Config{})
+	s, _, d := newDeliveredGuest(t, pve.Config{})
 	vmid, config := guestOf(t, s, d.VM)
 	delete(config, "digest")
 	changed := func(key, value string) map[string]string {
@@ -191,74 +191,74 @@ func TestStartLeavesOthersOff(t *testing.T) {
 		return c
 	}
 	for _, tt := range []struct {
-		name  string
-		vmid  int
-		guest map[string]string
-		kind  fault.Kind
-		words string
+		name    string
+		vmid    int
+		guest   map[string]string
+		kind    fault.Kind
+		message string
 	}{
-		{"of nobody", 200, map[string]string{"name": "db01"}, fault.NotFound, "no guest of VM web 01"},
+		{"no guest", 200, map[string]string{"name": "db01"}, fault.NotFound, "no guest of VM web 01"},
 		{"a namesake", 200, map[string]string{"name": "web-01"}, fault.Conflict, "no mark of VM web 01"},
 		{"a clone", 200, config, fault.Conflict, "no mark of VM web 01"},
 		{"unfinished", vmid, changed("description", guestDescription(d.VM, vmid, guestStatus{plan: earlyPlan})), fault.Conflict, "unfinished"},
 		{"of an earlier copy", vmid, changed("description", guestDescription(d.VM, vmid, guestStatus{images: "aa"})), fault.Conflict, "an earlier copy"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := serve(t, pve.Config{})
-			p := place(t, s, Options{})
+			s := startServer(t, pve.Config{})
+			p := newPlatform(t, s, Options{})
 			s.AddGuest(tt.vmid, tt.guest)
 			_, err := p.Start(t.Context(), d.Definition)
-			if !fault.Is(err, tt.kind) || !strings.Contains(fmt.Sprint(err), tt.words) || fault.HintOf(err) == "" {
-				t.Errorf("%v (%v, remedy %q)", err, fault.KindOf(err), fault.HintOf(err))
+			if !fault.Is(err, tt.kind) || !strings.Contains(fmt.Sprint(err), tt.message) || fault.HintOf(err) == "" {
+				t.Errorf("got %v (%v, hint %q), want %v", err, fault.KindOf(err), fault.HintOf(err), tt.kind)
 			}
-			if n := starts(s); n != 0 {
+			if n := countStarts(s); n != 0 {
 				t.Errorf("%d guests were started", n)
 			}
 		})
 	}
 }
 
-// Whichever request is lost, or the answer to the one that changes something, the guest runs in the end, and Start
-// knows.
-func TestStartWhoseRequestsAreLost(t *testing.T) {
+// If any one request is lost, or the answer to a request that changes something, the guest runs in the end and Start
+// succeeds.
+func TestStartSurvivesLostRequests(t *testing.T) {
 	t.Parallel()
-	s, p, d := delivered(t, pve.Config{})
+	s, p, d := newDeliveredGuest(t, pve.Config{})
 	vmid, _ := guestOf(t, s, d.VM)
-	whole := p.api.http.Transport
+	original := p.api.http.Transport
 	for nth, more := 1, true; more; nth++ {
 		for _, answered := range []bool{false, true} {
-			l := &losing{next: whole, nth: nth, carriedOut: answered}
+			l := &losingTransport{next: original, nth: nth, carriedOut: answered}
 			p.api.http.Transport = l
 			_, err := p.Start(t.Context(), d.Definition)
-			p.api.http.Transport = whole
-			if err != nil || !isOn(t, p, vmid) {
+			p.api.http.Transport = original
+			if err != nil || !isRunning(t, p, vmid) {
 				t.Errorf("%s, carried out: %v: %v", l.lost, answered, err)
 			}
 			s.SwitchOff(vmid)
 			if more = l.lost != ""; !strings.HasPrefix(l.lost, http.MethodPost) {
-				break // what only asks may as well not arrive
+				break // a lost answer to a read is the same as a lost request
 			}
 		}
 	}
-	if n := starts(s); n < 9 {
-		t.Errorf("%d starts were asked for: is anything lost?", n)
+	if n := countStarts(s); n < 9 {
+		t.Errorf("got only %d start requests; are any requests lost?", n)
 	}
 }
 
-// losing loses one request of a kind, or its answer: the first, the second, or the third of a method
-// and a path. So the many questions how far a task is are three.
-type losing struct {
+// losingTransport loses one request, or its answer. Requests with the same method and path are of one kind, and only
+// the first three of a kind are counted. So polls of a task count at most three times.
+type losingTransport struct {
 	next       http.RoundTripper
-	nth        int    // 0: that of only
-	only       string // how its path ends
+	nth        int    // number of the request; 0 to select it by only
+	only       string // suffix of the request's path
 	carriedOut bool
-	lost       string // which it was
+	lost       string // kind of the lost request
 
 	seen  map[string]int
 	kinds int
 }
 
-func (l *losing) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l *losingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	path, _, task := strings.Cut(r.URL.Path, "UPID")
 	kind := fmt.Sprintf("%s %s%v", r.Method, path, task)
 	if l.seen == nil {
@@ -267,11 +267,11 @@ func (l *losing) RoundTrip(r *http.Request) (*http.Response, error) {
 	if l.seen[kind]++; l.seen[kind] <= 3 {
 		l.kinds++
 	}
-	it := l.kinds == l.nth
+	selected := l.kinds == l.nth
 	if l.only != "" {
-		it = strings.HasSuffix(r.URL.Path, l.only)
+		selected = strings.HasSuffix(r.URL.Path, l.only)
 	}
-	if l.lost != "" || !it {
+	if l.lost != "" || !selected {
 		return l.next.RoundTrip(r)
 	}
 	l.lost = kind
@@ -285,50 +285,50 @@ func (l *losing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errors.New("the connection broke")
 }
 
-// A start that was asked for and not answered goes on as a task: it is waited for, and not begun again.
-func TestStartIsFoundUnderWay(t *testing.T) {
+// Start waits for a start task whose answer was lost, and does not start another one.
+func TestStartAwaitsRunningTask(t *testing.T) {
 	t.Parallel()
-	s, p, d := delivered(t, pve.Config{})
+	s, p, d := newDeliveredGuest(t, pve.Config{})
 	vmid, _ := guestOf(t, s, d.VM)
 	hold := make(chan struct{})
 	s.SetFaults(pve.Faults{Hold: hold})
-	p.api.http.Transport = &losing{next: p.api.http.Transport, only: "/status/start", carriedOut: true}
+	p.api.http.Transport = &losingTransport{next: p.api.http.Transport, only: "/status/start", carriedOut: true}
 	held := true
 	p.api.wait = func(ctx context.Context, _ time.Duration) error {
-		if starts(s) == 1 && held {
+		if countStarts(s) == 1 && held {
 			close(hold)
 			held = false
 		}
 		return sleep.For(ctx, time.Millisecond)
 	}
-	if _, err := p.Start(t.Context(), d.Definition); err != nil || !isOn(t, p, vmid) {
+	if _, err := p.Start(t.Context(), d.Definition); err != nil || !isRunning(t, p, vmid) {
 		t.Errorf("%v", err)
 	}
-	if n := starts(s); n != 1 || held {
-		t.Errorf("it was asked for %d times, waited for: %v", n, !held)
+	if n := countStarts(s); n != 1 || held {
+		t.Errorf("got %d start requests, waited: %v", n, !held)
 	}
 }
 
-// The cluster's HA manager starts a guest after the task that asked for it.
+// With HA, the manager of the cluster starts the guest after the task has ended.
 func TestStartByTheHAManager(t *testing.T) {
 	t.Parallel()
-	s, p, d := delivered(t, pve.Config{})
+	s, p, d := newDeliveredGuest(t, pve.Config{})
 	s.SetFaults(pve.Faults{HA: true})
 	vmid, _ := guestOf(t, s, d.VM)
 	p.api.wait = func(ctx context.Context, _ time.Duration) error {
-		for !isOn(t, p, vmid) && ctx.Err() == nil { // QEMU may need more than the two minutes of this clock
+		for !isRunning(t, p, vmid) && ctx.Err() == nil { // QEMU may need more time than Start waits
 			time.Sleep(time.Millisecond)
 		}
 		return ctx.Err()
 	}
-	if _, err := p.Start(t.Context(), d.Definition); err != nil || !isOn(t, p, vmid) {
+	if _, err := p.Start(t.Context(), d.Definition); err != nil || !isRunning(t, p, vmid) {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))
 	}
 }
 
-func TestStartThatIsCanceled(t *testing.T) {
+func TestCanceledStart(t *testing.T) {
 	t.Parallel()
-	s, p, d := delivered(t, pve.Config{})
+	s, p, d := newDeliveredGuest(t, pve.Config{})
 	hold := make(chan struct{})
 	defer close(hold)
 	s.SetFaults(pve.Faults{Hold: hold})
@@ -339,6 +339,6 @@ func TestStartThatIsCanceled(t *testing.T) {
 		return sleep.For(ctx, d)
 	}
 	if _, err := p.Start(ctx, d.Definition); !fault.Is(err, fault.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want canceled", err)
 	}
 }

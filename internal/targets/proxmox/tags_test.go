@@ -12,22 +12,22 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// tagFormat is Proxmox's own (pve-tag in PVE::JSONSchema).
+// tagFormat is Proxmox's format for tags (pve-tag in PVE::JSONSchema).
 var tagFormat = regexp.MustCompile(`^(?i)[a-z0-9_][a-z0-9_\-+.]*$`)
 
-func tagged(tags ...inventory.Tag) *inventory.VM {
-	return with(biosVM(), func(vm *inventory.VM) { vm.Tags = tags })
+func taggedVM(tags ...inventory.Tag) *inventory.VM {
+	return changedVM(biosVM(), func(vm *inventory.VM) { vm.Tags = tags })
 }
 
 func TestTags(t *testing.T) {
 	t.Parallel()
-	vm := tagged(inventory.Tag{Category: "env", Name: "prod"}, inventory.Tag{Category: "Env", Name: "Prod"}, inventory.Tag{Category: "env", Name: "prod!"},
+	vm := taggedVM(inventory.Tag{Category: "env", Name: "prod"}, inventory.Tag{Category: "Env", Name: "Prod"}, inventory.Tag{Category: "env", Name: "prod!"},
 		inventory.Tag{Category: "Kunde", Name: "Müller & Söhne"}, inventory.Tag{Category: "lang", Name: "C++/C#"}, inventory.Tag{Category: "v", Name: "1.2_3"},
 		inventory.Tag{Category: "decamp", Name: sourceID(biosVM())}, inventory.Tag{Category: "-", Name: "+"})
 	want := []string{"env-prod", "env-prod-2", "env-prod-3", "kunde-muller-sohne", "lang-c++-c", "v-1.2_3", "_" + ownTag(biosVM()), "tag-"}
 	got := vmTags(vm)
 	if last := len(want) - 1; !slices.Equal(got[:last], want[:last]) || !strings.HasPrefix(got[last], want[last]) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -36,26 +36,26 @@ func FuzzTags(f *testing.F) {
 		f.Add(seed, seed)
 	}
 	f.Fuzz(func(t *testing.T, category, name string) {
-		vm := tagged(inventory.Tag{Category: category, Name: name}, inventory.Tag{Category: strings.ToUpper(category), Name: name}, inventory.Tag{Category: name, Name: category})
+		vm := taggedVM(inventory.Tag{Category: category, Name: name}, inventory.Tag{Category: strings.ToUpper(category), Name: name}, inventory.Tag{Category: name, Name: category})
 		vm.Attributes = map[string]string{category: name, name: category}
 		tags := vmTags(vm)
 		for i, each := range tags {
 			if !tagFormat.MatchString(each) || len(each) > 70 || strings.HasPrefix(each, commonTag) || slices.Contains(tags[:i], each) {
-				t.Errorf("%q and %q: %q", category, name, tags)
+				t.Errorf("tags of %q and %q: %q", category, name, tags)
 			}
 		}
 		text := guestDescription(vm, 105, guestStatus{images: "ef"})
 		if got := parseDescription(text, vm, 105); len(text) > maxDescription || got != (guestStatus{ours: true, images: "ef"}) {
-			t.Errorf("%+v of %q", got, text)
+			t.Errorf("got %+v from %q", got, text)
 		}
 	})
 }
 
-// The notes have tags and attributes by their own words, and what the VM's own notes say, however many
-// there are.
+// The guest's notes contain the VM's tags and attributes unchanged, and the VM's notes, even if there are too many
+// attributes.
 func TestNotesHaveTagsAndAttributes(t *testing.T) {
 	t.Parallel()
-	vm := tagged(inventory.Tag{Category: "Env", Name: "Prod & <more>"})
+	vm := taggedVM(inventory.Tag{Category: "Env", Name: "Prod & <more>"})
 	vm.Attributes = map[string]string{"Owner": "R&D\nsecond line", "Cost centre": "4711"}
 	text := guestDescription(vm, 105, guestStatus{})
 	for _, want := range []string{"\nTag: Env/Prod & <more>\n", "\nCost centre: 4711\n", "\nOwner: R&D", "bill to: R&D"} {
@@ -71,32 +71,31 @@ func TestNotesHaveTagsAndAttributes(t *testing.T) {
 	}
 }
 
-// Tags that an administrator has for himself do not end a delivery: the guest has none, and who reads
-// the warning can give them.
-func TestRegisteredTagsAreWarnedOf(t *testing.T) {
+// If the token may not set registered tags, Deliver succeeds without them. The warning has a command that sets them.
+func TestRegisteredTagsCauseWarning(t *testing.T) {
 	t.Parallel()
 	most := slices.DeleteFunc(pve.All(), func(privilege string) bool { return privilege == "Sys.Modify" })
 	mover := pve.Token{User: "mover@pve", ID: "t", Secret: "s3cret-0001", ACL: pve.ACL{"/": most}}
-	s := serve(t, pve.Config{Tokens: []pve.Token{mover}, RegisteredTags: []string{"env-prod"}})
-	vm := tagged(inventory.Tag{Category: "env", Name: "prod"})
-	p := place(t, s, Options{})
-	r, err := p.Deliver(t.Context(), deliver(t, vm))
+	s := startServer(t, pve.Config{Tokens: []pve.Token{mover}, RegisteredTags: []string{"env-prod"}})
+	vm := taggedVM(inventory.Tag{Category: "env", Name: "prod"})
+	p := newPlatform(t, s, Options{})
+	r, err := p.Deliver(t.Context(), newDelivery(t, vm))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, config := guestOf(t, s, vm)
 	at := slices.IndexFunc(r.Warnings, func(w inventory.Warning) bool { return w.Code == "tags" })
 	if config["tags"] != "decamp;"+ownTag(vm) || at < 0 || !strings.Contains(r.Warnings[at].Remedy, ";env-prod") || !strings.Contains(config["description"], "env/prod") {
-		t.Errorf("tags %q, %+v", config["tags"], r.Warnings)
+		t.Errorf("got tags %q, warnings %+v", config["tags"], r.Warnings)
 	}
 }
 
-// What is said before is what is given.
+// The outline contains the same tags that Deliver sets.
 func TestOutlineHasTheTags(t *testing.T) {
 	t.Parallel()
-	s := serve(t, pve.Config{})
-	vm := tagged(inventory.Tag{Category: "Env", Name: "Prod"}, inventory.Tag{Category: "app", Name: "db & web"})
-	p, d := place(t, s, Options{}), deliver(t, vm)
+	s := startServer(t, pve.Config{})
+	vm := taggedVM(inventory.Tag{Category: "Env", Name: "Prod"}, inventory.Tag{Category: "app", Name: "db & web"})
+	p, d := newPlatform(t, s, Options{}), newDelivery(t, vm)
 	o, err := p.Outline(d.Definition, targets.Outline{})
 	if err != nil {
 		t.Fatal(err)
@@ -107,6 +106,6 @@ func TestOutlineHasTheTags(t *testing.T) {
 	}
 	_, config := guestOf(t, s, vm)
 	if want := "decamp;" + ownTag(vm) + ";env-prod;app-db-web"; config["tags"] != want || strings.Join(o.Tags, ";") != want {
-		t.Errorf("given %q, said %q, want %q", config["tags"], o.Tags, want)
+		t.Errorf("got tags %q, outline %q, want %q", config["tags"], o.Tags, want)
 	}
 }

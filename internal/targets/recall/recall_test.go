@@ -10,25 +10,26 @@ import (
 	"testing"
 )
 
-// counter answers with how often it was asked; /no with a refusal, /cut with less than it says.
-func counter(t *testing.T) (url string, asked *int) {
+// countingServer answers with the number of requests so far. /no returns an error; the answer of /cut is shorter than
+// its Content-Length.
+func countingServer(t *testing.T) (url string, requests *int) {
 	t.Helper()
-	asked = new(int)
+	requests = new(int)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		*asked++
+		*requests++
 		switch r.URL.Path {
 		case "/no":
 			w.WriteHeader(http.StatusServiceUnavailable)
 		case "/cut":
 			w.Header().Set("Content-Length", "100")
 		}
-		fmt.Fprint(w, *asked)
+		fmt.Fprint(w, *requests)
 	}))
 	t.Cleanup(s.Close)
-	return s.URL, asked
+	return s.URL, requests
 }
 
-func ask(t *testing.T, ctx context.Context, c *http.Client, method, url string) (string, error) {
+func sendRequest(t *testing.T, ctx context.Context, c *http.Client, method, url string) (string, error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
@@ -43,8 +44,8 @@ func ask(t *testing.T, ctx context.Context, c *http.Client, method, url string) 
 	return string(text), err
 }
 
-func TestAnswersAreRecalled(t *testing.T) {
-	url, asked := counter(t)
+func TestTransport(t *testing.T) {
+	url, requests := countingServer(t)
 	one, other := &http.Client{Transport: &Transport{http.DefaultTransport}}, &http.Client{Transport: &Transport{http.DefaultTransport}}
 	ctx, end := Begin(t.Context())
 	defer end()
@@ -54,31 +55,31 @@ func TestAnswersAreRecalled(t *testing.T) {
 		method, path string
 		want         string
 	}{
-		{ctx, one, "GET", "/a", "1"}, {ctx, one, "GET", "/a", "1"}, {ctx, one, "GET", "/a?b=c", "2"}, // another question
-		{ctx, other, "GET", "/a", "3"},       // another login
-		{ctx, one, "POST", "/a", "4"},        // it changes something
-		{ctx, one, "GET", "/no", "5"},        // what failed
-		{ctx, one, "GET", "/no", "6"},        // is asked again
-		{t.Context(), one, "GET", "/a", "7"}, // nobody began
+		{ctx, one, "GET", "/a", "1"}, {ctx, one, "GET", "/a", "1"}, {ctx, one, "GET", "/a?b=c", "2"}, // another query
+		{ctx, other, "GET", "/a", "3"},       // another client
+		{ctx, one, "POST", "/a", "4"},        // not a read
+		{ctx, one, "GET", "/no", "5"},        // an error
+		{ctx, one, "GET", "/no", "6"},        // is not remembered
+		{t.Context(), one, "GET", "/a", "7"}, // a context without Begin
 		{ctx, one, "GET", "/a", "1"},
 	} {
-		if got, err := ask(t, q.ctx, q.by, q.method, url+q.path); got != q.want || err != nil {
-			t.Errorf("%d: %s %s: %q, want %q, %v", i, q.method, q.path, got, q.want, err)
+		if got, err := sendRequest(t, q.ctx, q.by, q.method, url+q.path); got != q.want || err != nil {
+			t.Errorf("request %d, %s %s: got %q, want %q, %v", i, q.method, q.path, got, q.want, err)
 		}
 	}
 	for range 2 {
-		before := *asked
-		if _, err := ask(t, ctx, one, "GET", url+"/cut"); !errors.Is(err, io.ErrUnexpectedEOF) || *asked != before+1 {
-			t.Errorf("an answer that was cut: %v, asked %d times", err, *asked-before)
+		before := *requests
+		if _, err := sendRequest(t, ctx, one, "GET", url+"/cut"); !errors.Is(err, io.ErrUnexpectedEOF) || *requests != before+1 {
+			t.Errorf("short answer: got %v after %d requests", err, *requests-before)
 		}
 	}
 }
 
 func TestKeep(t *testing.T) {
-	opened, shut := 0, 0
-	open := func(context.Context) (int, error) { opened++; return opened, nil }
-	take := func(ctx context.Context, name string) int {
-		n, release, err := Keep(ctx, name, open, func(int) { shut++ })
+	opens, closes := 0, 0
+	open := func(context.Context) (int, error) { opens++; return opens, nil }
+	use := func(ctx context.Context, name string) int {
+		n, release, err := Keep(ctx, name, open, func(int) { closes++ })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,22 +87,22 @@ func TestKeep(t *testing.T) {
 		return n
 	}
 	for want := range 2 {
-		if n := take(t.Context(), "a"); n != want+1 || shut != n {
-			t.Errorf("nobody began: %d opened, %d shut", opened, shut)
+		if n := use(t.Context(), "a"); n != want+1 || closes != n {
+			t.Errorf("without Begin: %d opened, %d closed", opens, closes)
 		}
 	}
 	ctx, end := Begin(t.Context())
 	for i, key := range []string{"a", "a", "b"} {
-		if n, want := take(ctx, key), []int{3, 3, 4}[i]; n != want || shut != 2 {
-			t.Errorf("%s: %d of %d opened, %d shut", key, n, opened, shut)
+		if n, want := use(ctx, key), []int{3, 3, 4}[i]; n != want || closes != 2 {
+			t.Errorf("%s: got %d, %d opened, %d closed", key, n, opens, closes)
 		}
 	}
-	_, _, err := Keep(ctx, "c", func(context.Context) (int, error) { return 0, io.EOF }, func(int) { t.Error("what was not opened is shut") })
-	if !errors.Is(err, io.EOF) || take(ctx, "c") != 5 { // what failed is tried again
-		t.Errorf("%v, %d opened", err, opened)
+	_, _, err := Keep(ctx, "c", func(context.Context) (int, error) { return 0, io.EOF }, func(int) { t.Error("close is called after a failed open") })
+	if !errors.Is(err, io.EOF) || use(ctx, "c") != 5 { // a failed open is repeated
+		t.Errorf("after a failed open: %v, %d opened", err, opens)
 	}
 	end()
-	if end(); shut != 5 {
-		t.Errorf("in the end %d are shut", shut)
+	if end(); closes != 5 {
+		t.Errorf("got %d closed at the end, want 5", closes)
 	}
 }

@@ -14,7 +14,7 @@ func TestSSHGetsListedVariablesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := io.Copy(io.Discard, c.Conn); err != nil { // to the end of the program
+	if _, err := io.Copy(io.Discard, c.Conn); err != nil { // until the program ends
 		t.Fatal(err)
 	}
 	check()

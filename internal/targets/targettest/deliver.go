@@ -80,12 +80,12 @@ func deliversAgain(t *testing.T, h Harness) {
 	site := h.New(t)
 	d := stageVM(t, newVM(), targets.Raw)
 	first := mustDeliver(t, site, d)
-	things := site.Objects(t)
+	before := site.Objects(t)
 	again := mustDeliver(t, site, d)
 	if again.Platform != first.Platform || again.ID != first.ID || again.Name != first.Name {
-		t.Errorf("receipts %+v and %+v of one VM", first, again)
+		t.Errorf("got receipts %+v and %+v for one VM", first, again)
 	}
-	assertUnchanged(t, site, things, "the second Deliver")
+	assertUnchanged(t, site, before, "the second Deliver")
 }
 
 // takesAnyName delivers and withdraws VMs whose names are hard to quote or not valid at the platform, one after
@@ -124,7 +124,7 @@ func reportsProgress(t *testing.T, h Harness) {
 		mu.Lock()
 		defer mu.Unlock()
 		if done < last || done > total {
-			t.Errorf("%d of %d bytes, after %d", done, total, last)
+			t.Errorf("progress reports %d of %d bytes after %d", done, total, last)
 		}
 		last = done
 	}
@@ -138,10 +138,10 @@ func unreadableImage(t *testing.T, h Harness) {
 	site := h.New(t)
 	before := site.Objects(t)
 	d := stageVM(t, newVM(), targets.Raw)
-	whole := d.Open
+	original := d.Open
 	bad := fault.New(fault.Corrupt, "bad sector").WithHint("copy the VM again")
 	d.Open = func(ctx context.Context, img targets.Image) (disk.Source, error) {
-		src, err := whole(ctx, img)
+		src, err := original(ctx, img)
 		if err != nil {
 			return nil, err
 		}
@@ -153,10 +153,10 @@ func unreadableImage(t *testing.T, h Harness) {
 		return
 	}
 	if !errors.Is(err, bad) || fault.HintOf(err) == "" {
-		t.Errorf("deliver an unreadable image: %v", err)
+		t.Errorf("Deliver of an unreadable image: %v", err)
 	}
 	assertUnchanged(t, site, before, "a failed Deliver")
-	d.Open = whole
+	d.Open = original
 	mustDeliver(t, site, d)
 }
 
@@ -184,11 +184,11 @@ func mustDeliver(t *testing.T, site Site, d platform.Delivery) platform.Receipt 
 	t.Helper()
 	r, err := site.Platform.Deliver(t.Context(), d)
 	if err != nil {
-		t.Fatalf("deliver: %v (%s)", err, fault.HintOf(err))
+		t.Fatalf("Deliver: %v (%s)", err, fault.HintOf(err))
 	}
 	got := verifyVM(t, site, d)
 	if r.Platform == "" || r.ID != got.ID || r.Name != got.Name {
-		t.Errorf("receipt %+v of VM %q, %q", r, got.ID, got.Name)
+		t.Errorf("got receipt %+v for VM %q, %q", r, got.ID, got.Name)
 	}
 	for _, w := range r.Warnings {
 		if w.Code == "" || w.Text == "" || w.Remedy == "" {
@@ -208,7 +208,7 @@ func verifyVM(t *testing.T, site Site, d platform.Delivery) StoredVM {
 		}
 	}
 	if len(found) != 1 {
-		t.Fatalf("%d VMs with the UUID of %q", len(found), d.VM.Name)
+		t.Fatalf("got %d VMs with the UUID of %q, want 1", len(found), d.VM.Name)
 	}
 	compareVM(t, found[0], d.VM)
 	return found[0]
@@ -220,23 +220,23 @@ func verifyVM(t *testing.T, site Site, d platform.Delivery) StoredVM {
 func compareVM(t *testing.T, got StoredVM, vm *inventory.VM) {
 	t.Helper()
 	if got.Running {
-		t.Errorf("VM %q is on, or will be", got.Name)
+		t.Errorf("VM %q runs, or starts with its host", got.Name)
 	}
 	if got.CPUs != vm.CPUs || got.MemoryMiB != vm.MemoryMiB {
-		t.Errorf("%d CPUs and %d MiB, want %d and %d", got.CPUs, got.MemoryMiB, vm.CPUs, vm.MemoryMiB)
+		t.Errorf("got %d CPUs and %d MiB, want %d and %d", got.CPUs, got.MemoryMiB, vm.CPUs, vm.MemoryMiB)
 	}
 	if got.EFI != (vm.Firmware == inventory.EFI) || got.SecureBoot != vm.SecureBoot || got.TPM != vm.VTPM {
-		t.Errorf("EFI %v, secure boot %v, TPM %v, want those of %+v", got.EFI, got.SecureBoot, got.TPM, vm)
+		t.Errorf("got EFI %v, secure boot %v, TPM %v, want those of %+v", got.EFI, got.SecureBoot, got.TPM, vm)
 	}
 	var macs []string
 	for _, n := range vm.NICs {
 		macs = append(macs, n.MAC)
 	}
 	if !slices.Equal(got.MACs, macs) {
-		t.Errorf("cards %v, want %v", got.MACs, macs)
+		t.Errorf("got cards %v, want %v", got.MACs, macs)
 	}
 	if len(got.Disks) != len(vm.Disks) {
-		t.Fatalf("%d disks, want %d", len(got.Disks), len(vm.Disks))
+		t.Fatalf("got %d disks, want %d", len(got.Disks), len(vm.Disks))
 	}
 	for i := range vm.Disks {
 		if !bytes.Equal(got.Disks[i], diskContent(vm, i)) {
@@ -245,11 +245,10 @@ func compareVM(t *testing.T, got StoredVM, vm *inventory.VM) {
 	}
 }
 
-// assertUnchanged fails the test if the things at the platform differ from before. what is the
-// operation for the message.
-func assertUnchanged(t *testing.T, site Site, before []string, what string) {
+// assertUnchanged fails the test if the objects at the platform differ from before. operation is for the message.
+func assertUnchanged(t *testing.T, site Site, before []string, operation string) {
 	t.Helper()
 	if now := site.Objects(t); !slices.Equal(now, before) {
-		t.Errorf("%s changed the place:\n  before %q\n  now    %q", what, before, now)
+		t.Errorf("%s changed the platform:\n  before %q\n  now    %q", operation, before, now)
 	}
 }

@@ -20,10 +20,10 @@ func keepsNotes(t *testing.T, h Harness) {
 	})
 	d := stageVM(t, vm, targets.Raw)
 	mustDeliver(t, site, d)
-	said := verifyVM(t, site, d).Metadata
+	metadata := verifyVM(t, site, d).Metadata
 	for _, word := range []string{"bill to department 4711", "env", "prod", "app", "db", "web", "Owner", "anna", "Backup", "nightly"} {
-		if !strings.Contains(said, word) {
-			t.Errorf("%q is missing from its description: %q", word, said)
+		if !strings.Contains(metadata, word) {
+			t.Errorf("%q is missing in the metadata: %q", word, metadata)
 		}
 	}
 	mustDeliver(t, site, d)

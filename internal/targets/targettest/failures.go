@@ -41,25 +41,25 @@ func assertRefuses(t *testing.T, p platform.Platform, kinds ...fault.Kind) {
 // callsFail loses one call, or its answer, in each delivery. Deliver must succeed, or leave nothing. The
 // slow lane loses each call and each answer; otherwise call or answer, by turns.
 func callsFail(t *testing.T, h Harness) {
-	fates := []Outcome{Unanswered, Lost}
-	for i := range fates {
+	outcomes := []Outcome{Unanswered, Lost}
+	for i := range outcomes {
 		if i > 0 && !lane.Slow {
 			break
 		}
 		eachCall(t, h, 1, false, func(t *testing.T, site Site, d platform.Delivery, n, nth int) {
-			fate := fates[(nth+i)%len(fates)]
+			outcome := outcomes[(nth+i)%len(outcomes)]
 			before := site.Objects(t)
 			site.SetCallHook(func(call int) Outcome {
 				if call == n {
-					return fate
+					return outcome
 				}
 				return Pass
 			})
 			_, err := site.Platform.Deliver(t.Context(), d)
 			site.SetCallHook(nil)
 			if err != nil {
-				hasRemedy(t, fmt.Sprintf("call %d with fate %d", n, fate), err, fault.Transient, fault.Unreachable)
-				assertUnchanged(t, site, before, fmt.Sprintf("a Deliver whose call %d had fate %d", n, fate))
+				hasRemedy(t, fmt.Sprintf("call %d with outcome %d", n, outcome), err, fault.Transient, fault.Unreachable)
+				assertUnchanged(t, site, before, fmt.Sprintf("a Deliver whose call %d had outcome %d", n, outcome))
 			}
 			mustDeliver(t, site, d)
 		})
@@ -107,12 +107,12 @@ func survivesDeath(t *testing.T, h Harness) {
 			}
 			return Lost
 		}
-		die := func() {
+		kill := func() {
 			site.SetCallHook(cut)
 			_, _ = site.Platform.Deliver(t.Context(), d) // a killed process returns nothing
 			site.SetCallHook(nil)
 		}
-		die()
+		kill()
 		for _, s := range site.VMs(t) {
 			if len(s.Disks) == len(d.VM.Disks) { // a VM that looks complete must be complete
 				compareVM(t, s, d.VM)
@@ -125,9 +125,9 @@ func survivesDeath(t *testing.T, h Harness) {
 			return
 		}
 		d = stageVM(t, d.VM, targets.Raw)
-		die()
+		kill()
 		mustWithdraw(t, site, d.VM)
-		assertUnchanged(t, site, before, fmt.Sprintf("Withdraw after death at call %d", n))
+		assertUnchanged(t, site, before, fmt.Sprintf("Withdraw after a kill at call %d", n))
 	})
 }
 
@@ -182,7 +182,7 @@ func listCalls(t *testing.T, h Harness) (reads []bool) {
 		}
 		site.SetCallHook(nil)
 		if calls == 0 {
-			t.Error("a delivery without a call: is the hook at the right place?")
+			t.Error("Deliver makes no call: is the hook installed correctly?")
 		}
 	})
 	return reads

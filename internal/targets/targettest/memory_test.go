@@ -18,42 +18,42 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// memory is the smallest place there is: VMs in a map. bug is what is wrong with it.
+// memory is a platform with VMs in a map. bug selects an error in its implementation.
 type memory struct {
 	bug string
-	vms map[string]*kept // by name
+	vms map[string]*storedEntry // by name
 
 	mu    sync.Mutex
 	hook  func(int) Outcome
 	calls int
 }
 
-type kept struct {
+type storedEntry struct {
 	vm    *inventory.VM
 	disks [][]byte
 	ours  bool
-	ready bool // all of its disks are written
+	ready bool // all disks are written
 }
 
 var errCut = fault.New(fault.Transient, "connection reset").WithHint("run the same command again")
 
-// call makes one call to the place: change is what it does there.
+// call makes one call to the platform. change is its effect.
 func (m *memory) call(ctx context.Context, change func()) error {
 	m.mu.Lock()
 	m.calls++
-	fate := Pass
+	outcome := Pass
 	if m.hook != nil {
-		fate = m.hook(m.calls)
+		outcome = m.hook(m.calls)
 	}
 	m.mu.Unlock()
-	if fate == Lost {
+	if outcome == Lost {
 		return errCut
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	change()
-	if fate == Unanswered {
+	if outcome == Unanswered {
 		return errCut
 	}
 	return nil
@@ -61,8 +61,8 @@ func (m *memory) call(ctx context.Context, change func()) error {
 
 func (m *memory) name(vm *inventory.VM) string { return cmp.Or(strings.TrimSpace(vm.Name), "vm") }
 
-// own finds vm, or who else has its name.
-func (m *memory) own(ctx context.Context, vm *inventory.VM) (k *kept, err error) {
+// find returns vm, or a conflict if another VM has its name.
+func (m *memory) find(ctx context.Context, vm *inventory.VM) (k *storedEntry, err error) {
 	if err := m.call(ctx, func() { k = m.vms[m.name(vm)] }); err != nil {
 		return nil, err
 	}
@@ -79,37 +79,37 @@ func (m *memory) Check(ctx context.Context, vm *inventory.VM) error {
 		}
 	}
 	if m.bug == "eager" {
-		m.vms["test"] = &kept{vm: vm}
+		m.vms["test"] = &storedEntry{vm: vm}
 	}
-	_, err := m.own(ctx, vm)
+	_, err := m.find(ctx, vm)
 	return err
 }
 
 func (m *memory) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
 	r := platform.Receipt{Platform: "memory", ID: "id of " + m.name(d.VM), Name: m.name(d.VM)}
-	k, err := m.own(ctx, d.VM)
+	k, err := m.find(ctx, d.VM)
 	if err != nil || k != nil && k.ready {
 		return r, err
 	}
-	err = m.make(ctx, d)
+	err = m.store(ctx, d)
 	if err != nil && m.bug != "untidy" {
 		err = errors.Join(err, m.Withdraw(context.WithoutCancel(ctx), d.VM))
 	}
 	return r, err
 }
 
-func (m *memory) make(ctx context.Context, d platform.Delivery) error {
-	k := &kept{vm: d.VM, ours: true, ready: m.bug == "hasty"}
+func (m *memory) store(ctx context.Context, d platform.Delivery) error {
+	k := &storedEntry{vm: d.VM, ours: true, ready: m.bug == "hasty"}
 	err := m.call(ctx, func() { m.vms[m.name(d.VM)] = k })
 	for _, img := range d.Images {
 		var p []byte
-		p, err = m.read(ctx, d, img, err)
+		p, err = m.readImage(ctx, d, img, err)
 		err = cmp.Or(err, m.call(ctx, func() { k.disks = append(k.disks, p) }))
 	}
 	return cmp.Or(err, m.call(ctx, func() { k.ready = true }))
 }
 
-func (m *memory) read(ctx context.Context, d platform.Delivery, img targets.Image, err error) ([]byte, error) {
+func (m *memory) readImage(ctx context.Context, d platform.Delivery, img targets.Image, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (m *memory) read(ctx context.Context, d platform.Delivery, img targets.Imag
 }
 
 func (m *memory) Withdraw(ctx context.Context, vm *inventory.VM) error {
-	k, err := m.own(ctx, vm)
+	k, err := m.find(ctx, vm)
 	if fault.Is(err, fault.Conflict) || k == nil {
 		if fault.Is(err, fault.Conflict) {
 			return nil
@@ -137,29 +137,29 @@ func (m *memory) Withdraw(ctx context.Context, vm *inventory.VM) error {
 	return m.call(ctx, func() { delete(m.vms, m.name(vm)) })
 }
 
-func (m *memory) tap(hook func(int) Outcome) {
+func (m *memory) setHook(hook func(int) Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.hook, m.calls = hook, 0
 }
 
-// reads reports whether the n-th call only reads: the first looks for the VM.
-func (m *memory) reads(n int) bool { return n == 1 }
+// isRead reports whether the n-th call only reads: the first one finds the VM.
+func (m *memory) isRead(n int) bool { return n == 1 }
 
-func (m *memory) things(*testing.T) []string {
+func (m *memory) objects(*testing.T) []string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(m.vms)) {
 		k := m.vms[name]
 		sum := fnv.New64()
 		for _, p := range k.disks {
-			_, _ = sum.Write(p) // it cannot fail
+			_, _ = sum.Write(p) // Write never fails
 		}
 		all = append(all, fmt.Sprintf("%s %s %x %v", name, k.vm.UUID, sum.Sum64(), k.ready))
 	}
 	return all
 }
 
-func (m *memory) seen(*testing.T) []StoredVM {
+func (m *memory) storedVMs(*testing.T) []StoredVM {
 	var all []StoredVM
 	for name, k := range m.vms {
 		s := StoredVM{
@@ -178,6 +178,6 @@ func (m *memory) seen(*testing.T) []StoredVM {
 }
 
 func (m *memory) occupy(_ *testing.T, vm *inventory.VM) {
-	stranger := newNamesake()
-	m.vms[m.name(vm)] = &kept{vm: stranger, ready: true}
+	foreign := newNamesake()
+	m.vms[m.name(vm)] = &storedEntry{vm: foreign, ready: true}
 }

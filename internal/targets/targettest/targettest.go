@@ -121,14 +121,14 @@ func Run(t *testing.T, h Harness) {
 		{"odd notes, tags and attributes", keepsOddNotes, false},
 		{"reports progress", reportsProgress, true},
 		{"unreadable image", unreadableImage, true},
-		{"name of another's", leavesOthersAlone, true},
+		{"name is taken", leavesOthersAlone, true},
 		{"VMs of one name", keepsNamesakesApart, false},
 		{"withdraws", withdrawsVM, true},
 		{"credentials", refusesCredentials, false},
 		{"platform unreachable", isUnreachable, false},
 		{"calls fail", callsFail, false},
 		{"calls are canceled", callsAreCanceled, false},
-		{"dies", survivesDeath, true},
+		{"process is killed", survivesDeath, true},
 	}
 	for _, c := range cases {
 		if h.SecondMode && !c.mode && !lane.Slow {
@@ -146,12 +146,12 @@ func (h Harness) runParallel(t *testing.T) {
 }
 
 // hasRemedy fails the test unless err has one of the kinds and a remedy.
-func hasRemedy(t *testing.T, what string, err error, kinds ...fault.Kind) {
+func hasRemedy(t *testing.T, operation string, err error, kinds ...fault.Kind) {
 	t.Helper()
 	for _, k := range kinds {
 		if fault.Is(err, k) && fault.HintOf(err) != "" {
 			return
 		}
 	}
-	t.Errorf("%s: %v (%v, remedy %q), want one of %v with a remedy", what, err, fault.KindOf(err), fault.HintOf(err), kinds)
+	t.Errorf("%s: got %v (%v, remedy %q), want one of %v with a remedy", operation, err, fault.KindOf(err), fault.HintOf(err), kinds)
 }

@@ -64,7 +64,7 @@ func diskContent(vm *inventory.VM, n int) []byte {
 	p := make([]byte, vm.Disks[n].Capacity)
 	if n == 0 {
 		rnd := rand.NewChaCha8([32]byte([]byte(fmt.Sprintf("%-32.32s", vm.UUID))))
-		_, _ = rnd.Read(p[:mib+512]) // it cannot fail
+		_, _ = rnd.Read(p[:mib+512]) // Read never fails
 		_, _ = rnd.Read(p[len(p)-4096:])
 	}
 	contents.Store(key, p)

@@ -16,7 +16,7 @@ func withdrawsVM(t *testing.T, h Harness) {
 	mustDeliver(t, site, other)
 	before := site.Objects(t)
 	mustWithdraw(t, site, newVM()) // the site has no such VM
-	assertUnchanged(t, site, before, "Withdraw of nothing")
+	assertUnchanged(t, site, before, "Withdraw without a VM")
 	d := stageVM(t, newVM(), targets.QCOW2)
 	mustDeliver(t, site, d)
 	mustWithdraw(t, site, d.VM)
@@ -73,6 +73,6 @@ func keepsNamesakesApart(t *testing.T, h Harness) {
 func mustWithdraw(t *testing.T, site Site, vm *inventory.VM) {
 	t.Helper()
 	if err := site.Platform.Withdraw(t.Context(), vm); err != nil {
-		t.Fatalf("withdraw: %v (%s)", err, fault.HintOf(err))
+		t.Fatalf("Withdraw: %v (%s)", err, fault.HintOf(err))
 	}
 }

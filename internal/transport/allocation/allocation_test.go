@@ -7,8 +7,8 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// Merging may cover more than was given, never less, and only a little more.
-func TestMergerCoversAllAndCostsLittle(t *testing.T) {
+// The merged runs cover all given ranges and only little more.
+func TestMergerCoversAllRangesWithLittleExtra(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		var m merger
@@ -29,7 +29,7 @@ func TestMergerCoversAllAndCostsLittle(t *testing.T) {
 			}
 		}
 		if extra := merged - sum; extra < 0 || extra > sum/mergeShare {
-			t.Errorf("seed %d: %d bytes more than the %d given", seed, extra, sum)
+			t.Errorf("seed %d: the runs have %d bytes more than the %d given, want at most %d more", seed, extra, sum, sum/mergeShare)
 		}
 		for _, r := range given {
 			if e := disk.Describe(r, m.runs); len(e) != 1 || e[0].Kind != disk.Data {
@@ -39,7 +39,7 @@ func TestMergerCoversAllAndCostsLittle(t *testing.T) {
 	}
 }
 
-func TestSamplesLieInGaps(t *testing.T) {
+func TestSamplesAreInGaps(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		p := disk.NewSparsePattern(4<<30, rnd.Float64(), seed)
@@ -59,10 +59,10 @@ func TestSamplesLieInGaps(t *testing.T) {
 			}
 		}
 		if sampled > max(allocated/sampleShare, leastSamples*sampleSize) {
-			t.Errorf("seed %d: %d bytes sampled of %d allocated", seed, sampled, allocated)
+			t.Errorf("seed %d: %d bytes sampled, too many for %d allocated", seed, sampled, allocated)
 		}
 	}
 	if s := pickSamples([]disk.Range{{Len: 1 << 20}}, 1<<20, nil); s != nil {
-		t.Errorf("samples %v of a disk without gaps", s)
+		t.Errorf("samples %v of a disk without gaps, want none", s)
 	}
 }

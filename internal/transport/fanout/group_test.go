@@ -18,56 +18,56 @@ import (
 	"github.com/decamp/decamp/test/lane"
 )
 
-// TestConformance: one member alone is as good as the transport it stands for.
+// A Group with one Member behaves like its inner transport.
 func TestConformance(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{New: func(t *testing.T, disks ...disk.Source) transporttest.Environment {
-		inner := &perDisk{}
+		inner := &perDiskTransport{}
 		rig := transporttest.Environment{Transport: New(inner, 1).Member(0)}
 		for i, d := range disks {
-			inner.disks = append(inner.disks, &pull{src: d})
-			rig.Disks = append(rig.Disks, diskOf(int32(i)))
+			inner.disks = append(inner.disks, &pullTransport{src: d})
+			rig.Disks = append(rig.Disks, newDisk(int32(i)))
 		}
 		return rig
 	}})
 }
 
-// perDisk has a pull for each disk, by key.
-type perDisk struct{ disks []*pull }
+// perDiskTransport is a transport with a pullTransport for each disk, by key.
+type perDiskTransport struct{ disks []*pullTransport }
 
-func (*perDisk) Name() string { return "pull" }
-func (*perDisk) Close() error { return nil }
+func (*perDiskTransport) Name() string { return "pull" }
+func (*perDiskTransport) Close() error { return nil }
 
-func (p *perDisk) Probe(ctx context.Context, d transport.Disk) (transport.Offer, error) {
+func (p *perDiskTransport) Probe(ctx context.Context, d transport.Disk) (transport.Offer, error) {
 	return p.disks[0].Probe(ctx, d)
 }
 
-func (p *perDisk) Transfer(ctx context.Context, job transport.Job) (blockcopy.Result, error) {
+func (p *perDiskTransport) Transfer(ctx context.Context, job transport.Job) (blockcopy.Result, error) {
 	return p.disks[job.Disk.Disk.Key].Transfer(ctx, job)
 }
 
 func TestSourceIsReadOnce(t *testing.T) {
 	want := disk.NewPattern(testSize)
-	inner := &pull{src: want}
-	images := newImages(t, 3, want)
-	for i, err := range moved(t, New(inner, 3), images) {
+	inner := &pullTransport{src: want}
+	images := newTestImages(t, 3, want)
+	for i, err := range transferAll(t, New(inner, 3), images) {
 		if err != nil {
 			t.Errorf("member %d: %v", i, err)
 		}
-		images[i].complete()
+		images[i].requireComplete()
 	}
 	if inner.transfers.Load() != 1 || inner.read.Load() != testSize {
 		t.Errorf("%d transfers read %d bytes, want 1 and %d", inner.transfers.Load(), inner.read.Load(), int64(testSize))
 	}
 }
 
-// TestOneThatFailsIsLeftOut: the others do not notice, and it is completed alone.
-func TestOneThatFailsIsLeftOut(t *testing.T) {
+// A member whose target fails does not disturb the others, and a later transfer of this member alone completes it.
+func TestFailedMemberDoesNotDisturbOthers(t *testing.T) {
 	full := fault.New(fault.Full, "no space left")
 	for _, op := range []string{"write", "zero", "sync"} {
 		t.Run(op, func(t *testing.T) {
 			want := disk.NewSparsePattern(testSize, 0.6, 4)
-			inner := &pull{src: want}
-			images := newImages(t, 3, want)
+			inner := &pullTransport{src: want}
+			images := newTestImages(t, 3, want)
 			var calls atomic.Int64
 			images[1].before = func(now string) error {
 				if now == op && calls.Add(1) > 1 {
@@ -79,31 +79,31 @@ func TestOneThatFailsIsLeftOut(t *testing.T) {
 				images[1].before = func(now string) error { return map[bool]error{true: full}[now == op] }
 			}
 			g := New(inner, 3)
-			errs := moved(t, g, images)
+			errs := transferAll(t, g, images)
 			if errs[0] != nil || errs[2] != nil || !errors.Is(errs[1], full) {
-				t.Fatalf("got %v", errs)
+				t.Fatalf("got errors %v, want %v for member 1 only", errs, full)
 			}
-			images[0].complete()
-			images[2].complete()
+			images[0].requireComplete()
+			images[2].requireComplete()
 			images[1].before = nil
-			if err := images[1].transfer(t.Context(), g.Member(1)); err != nil {
+			if err := images[1].runTransfer(t.Context(), g.Member(1)); err != nil {
 				t.Fatal(err)
 			}
-			images[1].complete()
+			images[1].requireComplete()
 		})
 	}
 }
 
-// TestBudgetIsAskedOnce: what is read once is asked for once, of the budget of a run that is
-// there. One that leaves while it waits for its budget does not hold up the others.
-func TestBudgetIsAskedOnce(t *testing.T) {
+// Pace is called once for each byte that is read, with the budget of one run. A run that leaves while it waits for
+// its budget does not delay the others.
+func TestPaceIsCalledOncePerByte(t *testing.T) {
 	want := disk.NewPattern(testSize)
-	images := newImages(t, 2, want)
-	var asked atomic.Int64
-	first := atomic.Int64{} // whose run was asked, from 1: the one that came first
+	images := newTestImages(t, 2, want)
+	var paced atomic.Int64
+	first := atomic.Int64{} // number of the first run whose Pace was called, from 1
 	var errs [2]error
 	var wg sync.WaitGroup
-	g := New(&pull{src: want}, 2)
+	g := New(&pullTransport{src: want}, 2)
 	for i := range images {
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
@@ -113,50 +113,49 @@ func TestBudgetIsAskedOnce(t *testing.T) {
 				<-ctx.Done()
 				return ctx.Err()
 			}
-			asked.Add(bytes)
+			paced.Add(bytes)
 			return nil
 		}
-		wg.Go(func() { errs[i] = images[i].transfer(ctx, g.Member(i)) })
+		wg.Go(func() { errs[i] = images[i].runTransfer(ctx, g.Member(i)) })
 	}
-	within(t, wg.Wait)
+	requireReturn(t, wg.Wait)
 	gone := first.Load() - 1
 	if gone < 0 || !errors.Is(errs[gone], context.Canceled) || errs[1-gone] != nil {
-		t.Fatalf("run %d was asked first; got %v", gone, errs)
+		t.Fatalf("run %d paced first and left; got errors %v, want only its cancellation", gone, errs)
 	}
-	images[1-gone].complete()
-	if asked.Load() != testSize {
-		t.Errorf("asked for %d bytes of %d", asked.Load(), int64(testSize))
+	images[1-gone].requireComplete()
+	if paced.Load() != testSize {
+		t.Errorf("Pace was called for %d bytes, want %d", paced.Load(), int64(testSize))
 	}
 }
 
-// TestUnequalBeginnings: what some have and others lack comes to all, and is never safe
-// while it is written.
-func TestUnequalBeginnings(t *testing.T) {
+// Members with different existing chunks all get the whole disk. No chunk is written while its manifest lists it.
+func TestMembersWithDifferentChunksComplete(t *testing.T) {
 	want := disk.NewSparsePattern(testSize, 0.7, 5)
-	for name, inner := range map[string]transport.Transport{"pull": &pull{src: want}, "push": push{want, 6}} {
+	for name, inner := range map[string]transport.Transport{"pull": &pullTransport{src: want}, "push": pushTransport{want, 6}} {
 		t.Run(name, func(t *testing.T) {
-			images := newImages(t, 3, want)
-			images[0].have(0, 1, 2, 3, 4, 5, 6, 7, 8, 20)
-			images[1].have(2, 3, 8, 9, 24)
-			images[2].have(3, 8, 20)
-			for i, err := range moved(t, New(inner, 3), images) {
+			images := newTestImages(t, 3, want)
+			images[0].addChunks(0, 1, 2, 3, 4, 5, 6, 7, 8, 20)
+			images[1].addChunks(2, 3, 8, 9, 24)
+			images[2].addChunks(3, 8, 20)
+			for i, err := range transferAll(t, New(inner, 3), images) {
 				if err != nil {
 					t.Fatalf("member %d: %v", i, err)
 				}
-				images[i].complete()
+				images[i].requireComplete()
 			}
 		})
 	}
 }
 
-// TestPushedDisksSurviveOneThatFails fails one of three at a moment of its own each time.
-func TestPushedDisksSurviveOneThatFails(t *testing.T) {
+// One of three targets of a pushed disk fails at a random moment. The other two complete.
+func TestPushedDisksSurviveFailedMember(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	want := disk.NewSparsePattern(testSize, 0.7, 7)
 	for seed := range map[bool]uint64{false: 5, true: 20}[lane.Slow] {
-		images := newImages(t, 3, want)
+		images := newTestImages(t, 3, want)
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		bad, after := rnd.IntN(3), rnd.Int64N(40)
 		var calls atomic.Int64
@@ -166,60 +165,59 @@ func TestPushedDisksSurviveOneThatFails(t *testing.T) {
 			}
 			return nil
 		}
-		for i, err := range moved(t, New(push{want, seed}, 3), images) {
+		for i, err := range transferAll(t, New(pushTransport{want, seed}, 3), images) {
 			if (i == bad) != fault.Is(err, fault.Full) || i != bad && err != nil {
-				t.Fatalf("seed %d: member %d, %d is bad: %v", seed, i, bad, err)
+				t.Fatalf("seed %d: error of member %d: %v, want an error only of member %d", seed, i, err, bad)
 			}
 			if i != bad {
-				images[i].complete()
+				images[i].requireComplete()
 			}
 		}
 	}
 }
 
-// TestSourceFailureReachesAll: each is told the reason, and they meet again.
+// A failure of the source ends the transfers of all members, and their next transfers share one read again.
 func TestSourceFailureReachesAll(t *testing.T) {
 	want := disk.NewPattern(testSize)
 	var reads atomic.Int64
-	inner := &pull{src: want, before: func() error {
+	inner := &pullTransport{src: want, before: func() error {
 		if reads.Add(1) == 3 {
 			return fault.New(fault.Transient, "connection reset")
 		}
 		return nil
 	}}
-	images, g := newImages(t, 3, want), New(inner, 3)
+	images, g := newTestImages(t, 3, want), New(inner, 3)
 	var wg sync.WaitGroup
 	for i, im := range images {
 		wg.Go(func() {
-			if err := im.transfer(t.Context(), g.Member(i)); !fault.Is(err, fault.Transient) {
+			if err := im.runTransfer(t.Context(), g.Member(i)); !fault.Is(err, fault.Transient) {
 				t.Errorf("member %d: %v, want Transient", i, err)
 			}
-			if err := im.transfer(t.Context(), g.Member(i)); err != nil {
+			if err := im.runTransfer(t.Context(), g.Member(i)); err != nil {
 				t.Errorf("member %d again: %v", i, err)
 			}
 		})
 	}
-	within(t, wg.Wait)
+	requireReturn(t, wg.Wait)
 	for _, im := range images {
-		im.complete()
+		im.requireComplete()
 	}
 	if n := inner.transfers.Load(); n != 2 {
 		t.Errorf("%d transfers, want 2", n)
 	}
 }
 
-// TestCanceledMember leaves, while it waits or while bytes flow; when all have left, the
-// transfer ends.
+// A canceled member leaves the transfer, while it waits or while data is copied. The transfer ends when all have left.
 func TestCanceledMember(t *testing.T) {
 	want := disk.NewPattern(testSize)
 	for _, canceled := range []int{1, 3} {
-		images := newImages(t, 3, want)
+		images := newTestImages(t, 3, want)
 		var cancels [3]context.CancelFunc
 		var once sync.Once
-		inner := &pull{src: want}
-		left := make(chan struct{}) // the first member is back
+		inner := &pullTransport{src: want}
+		firstReturned := make(chan struct{}) // closed when the transfer of the first member has returned
 		if canceled == 1 {
-			images[1].before = func(string) error { <-left; return nil }
+			images[1].before = func(string) error { <-firstReturned; return nil }
 		}
 		images[0].before = func(string) error {
 			once.Do(func() {
@@ -238,29 +236,28 @@ func TestCanceledMember(t *testing.T) {
 		for i, im := range images {
 			wg.Go(func() {
 				defer g.Member(i).Close()
-				err := im.transfer(ctxs[i], g.Member(i))
+				err := im.runTransfer(ctxs[i], g.Member(i))
 				if (i < canceled) != errors.Is(err, context.Canceled) {
-					t.Errorf("member %d of %d canceled: %v", i, canceled, err)
+					t.Errorf("error of member %d: %v, want Canceled only for the first %d", i, err, canceled)
 				}
 				if i == 0 {
-					close(left)
+					close(firstReturned)
 				}
 			})
 		}
-		within(t, wg.Wait)
+		requireReturn(t, wg.Wait)
 		for _, im := range images[canceled:] {
-			im.complete()
+			im.requireComplete()
 		}
 	}
 }
 
-// TestCanceledTransferKeepsWhatItHas: when all runs are stopped, what was written is made
-// safe in each before Transfer returns.
-func TestCanceledTransferKeepsWhatItHas(t *testing.T) {
+// If all runs are canceled, Transfer lists the written chunks in each manifest before it returns.
+func TestCanceledTransferKeepsWrittenChunks(t *testing.T) {
 	want := disk.NewPattern(testSize)
 	for _, members := range []int{1, 3} {
 		ctx, cancel := context.WithCancel(t.Context())
-		images, g := newImages(t, members, want), New(&pull{src: want}, members)
+		images, g := newTestImages(t, members, want), New(&pullTransport{src: want}, members)
 		var writes atomic.Int64
 		images[0].before = func(op string) error {
 			if op == "write" && writes.Add(1) == 5 {
@@ -271,23 +268,23 @@ func TestCanceledTransferKeepsWhatItHas(t *testing.T) {
 		var wg sync.WaitGroup
 		for i, im := range images {
 			wg.Go(func() {
-				if err := im.transfer(ctx, g.Member(i)); !errors.Is(err, context.Canceled) {
+				if err := im.runTransfer(ctx, g.Member(i)); !errors.Is(err, context.Canceled) {
 					t.Errorf("member %d: %v", i, err)
 				}
 			})
 		}
-		within(t, wg.Wait)
+		requireReturn(t, wg.Wait)
 		for i, im := range images {
 			if im.log.Missing() == im.log.Chunks() {
-				t.Errorf("member %d of %d has nothing to go on with", i, members)
+				t.Errorf("the manifest of member %d of %d lists no chunk", i, members)
 			}
 		}
 	}
 }
 
-func TestNobodyWaitsForThoseWhoDoNotCome(t *testing.T) {
+func TestTransferDoesNotWaitForAbsentMembers(t *testing.T) {
 	want := disk.NewPattern(mib)
-	inner := &pull{src: want}
+	inner := &pullTransport{src: want}
 	g := New(inner, 4)
 	g.Member(1).Settle(2000)
 	if err := g.Member(2).Close(); err != nil {
@@ -295,32 +292,32 @@ func TestNobodyWaitsForThoseWhoDoNotCome(t *testing.T) {
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := newImage(t, want).transfer(canceled, g.Member(0)); !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled while it waited: %v", err)
+	if err := newTestImage(t, want).runTransfer(canceled, g.Member(0)); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled while it waited: error %v, want Canceled", err)
 	}
 	if n := inner.transfers.Load(); n != 0 {
 		t.Errorf("%d transfers began without member 3", n)
 	}
-	a, b := newImage(t, want), newImage(t, want)
+	a, b := newTestImage(t, want), newTestImage(t, want)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := a.transfer(t.Context(), g.Member(0)); err != nil {
+		if err := a.runTransfer(t.Context(), g.Member(0)); err != nil {
 			t.Error(err)
 		}
 	})
 	wg.Go(func() {
-		if err := b.transfer(t.Context(), g.Member(3)); err != nil {
+		if err := b.runTransfer(t.Context(), g.Member(3)); err != nil {
 			t.Error(err)
 		}
 	})
-	within(t, wg.Wait)
-	a.complete()
-	b.complete()
+	requireReturn(t, wg.Wait)
+	a.requireComplete()
+	b.requireComplete()
 }
 
-// TestRunsWithFewSlotsMeet: runs of many disks, each with two at a time, that lose some of
-// their disks and their courage at random, never wait for each other for ever.
-func TestRunsWithFewSlotsMeet(t *testing.T) {
+// Runs of many disks, two disks at a time, do not deadlock if random disks are copied already, random copies fail
+// and random runs leave.
+func TestRunsWithFewSlotsDoNotDeadlock(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
@@ -330,9 +327,9 @@ func TestRunsWithFewSlotsMeet(t *testing.T) {
 	for seed := range seeds {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		members := 2 + rnd.IntN(3)
-		inner := &perDisk{}
+		inner := &perDiskTransport{}
 		for range disks {
-			inner.disks = append(inner.disks, &pull{src: want})
+			inner.disks = append(inner.disks, &pullTransport{src: want})
 		}
 		g := New(inner, members)
 		var runs sync.WaitGroup
@@ -343,36 +340,36 @@ func TestRunsWithFewSlotsMeet(t *testing.T) {
 				if absent {
 					return
 				}
-				run(t, g.Member(m), disks, slots, want, fails)
+				runMember(t, g.Member(m), disks, slots, want, fails)
 			})
 		}
-		within(t, runs.Wait)
+		requireReturn(t, runs.Wait)
 	}
 }
 
-// run moves all disks as a migration does. Bit k of has is set if disk k is there already,
-// bit 32+k if its first attempt fails at the destination.
-func run(t *testing.T, m *Member, disks, slots int, want disk.Source, has uint64) {
+// runMember copies all disks as a migration does. Bit k of bits is set if disk k is copied already, bit 32+k if
+// the first attempt fails at the target.
+func runMember(t *testing.T, m *Member, disks, slots int, want disk.Source, bits uint64) {
 	var eg errgroup.Group
 	eg.SetLimit(slots)
 	for k := range disks {
 		eg.Go(func() error {
 			defer m.Settle(int32(k))
-			if has>>k&1 == 1 {
+			if bits>>k&1 == 1 {
 				return nil
 			}
-			im := newImage(t, want)
+			im := newTestImage(t, want)
 			var failed atomic.Bool
 			im.before = func(op string) error {
-				if has>>(32+k)&1 == 1 && op == "write" && failed.CompareAndSwap(false, true) {
+				if bits>>(32+k)&1 == 1 && op == "write" && failed.CompareAndSwap(false, true) {
 					return fault.New(fault.Transient, "try again")
 				}
 				return nil
 			}
 			for range 2 {
-				_, err := m.Transfer(t.Context(), transport.Job{Disk: diskOf(int32(k)), Target: im, Manifest: im.log})
+				_, err := m.Transfer(t.Context(), transport.Job{Disk: newDisk(int32(k)), Target: im, Manifest: im.log})
 				if err == nil {
-					im.complete()
+					im.requireComplete()
 					return nil
 				}
 			}
@@ -380,5 +377,5 @@ func run(t *testing.T, m *Member, disks, slots int, want disk.Source, has uint64
 			return nil
 		})
 	}
-	_ = eg.Wait() // errors are told
+	_ = eg.Wait() // errors are reported above
 }

@@ -23,61 +23,61 @@ const (
 	testSize = 24*mib + 3*disk.SectorSize
 )
 
-// diskOf is a disk of the VM that everybody moves.
-func diskOf(key int32) transport.Disk {
+// newDisk returns a disk of a VM.
+func newDisk(key int32) transport.Disk {
 	return transport.Disk{VM: &inventory.VM{}, Disk: &inventory.Disk{Key: key}}
 }
 
-// pull is a transport that reads src, and counts.
-type pull struct {
+// pullTransport is a transport that reads src and counts its transfers and bytes.
+type pullTransport struct {
 	src    disk.Source
-	before func() error // each read; nil is fine
+	before func() error // called before each read; may be nil
 
 	transfers, read atomic.Int64
 }
 
-func (*pull) Name() string { return "pull" }
-func (*pull) Close() error { return nil }
+func (*pullTransport) Name() string { return "pull" }
+func (*pullTransport) Close() error { return nil }
 
-func (*pull) Probe(context.Context, transport.Disk) (transport.Offer, error) {
+func (*pullTransport) Probe(context.Context, transport.Disk) (transport.Offer, error) {
 	return transport.Offer{Usable: true, Streams: 4, Running: true}, nil
 }
 
-func (p *pull) Transfer(ctx context.Context, job transport.Job) (blockcopy.Result, error) {
+func (p *pullTransport) Transfer(ctx context.Context, job transport.Job) (blockcopy.Result, error) {
 	p.transfers.Add(1)
-	return transport.Pull(ctx, func(context.Context, transport.Disk) (disk.Source, error) { return counted{p.src, p}, nil }, job)
+	return transport.Pull(ctx, func(context.Context, transport.Disk) (disk.Source, error) { return countingSource{p.src, p}, nil }, job)
 }
 
-type counted struct {
+type countingSource struct {
 	disk.Source
-	p *pull
+	transport *pullTransport
 }
 
-func (c counted) ReadAt(ctx context.Context, b []byte, off int64) error {
-	if c.p.before != nil {
-		if err := c.p.before(); err != nil {
+func (c countingSource) ReadAt(ctx context.Context, b []byte, off int64) error {
+	if c.transport.before != nil {
+		if err := c.transport.before(); err != nil {
 			return err
 		}
 	}
-	c.p.read.Add(int64(len(b)))
+	c.transport.read.Add(int64(len(b)))
 	return c.Source.ReadAt(ctx, b, off)
 }
 
-// push is a transport to which the disk is sent: in pieces out of order, some twice, after
-// other bytes that were not meant.
-type push struct {
+// pushTransport is a transport that writes a disk in random order. It writes some pieces twice, first with a
+// wrong byte.
+type pushTransport struct {
 	src  disk.Source
 	seed uint64
 }
 
-func (push) Name() string { return "push" }
-func (push) Close() error { return nil }
+func (pushTransport) Name() string { return "push" }
+func (pushTransport) Close() error { return nil }
 
-func (push) Probe(context.Context, transport.Disk) (transport.Offer, error) {
+func (pushTransport) Probe(context.Context, transport.Disk) (transport.Offer, error) {
 	return transport.Offer{Usable: true}, nil
 }
 
-func (p push) Transfer(ctx context.Context, job transport.Job) (res blockcopy.Result, err error) {
+func (p pushTransport) Transfer(ctx context.Context, job transport.Job) (res blockcopy.Result, err error) {
 	back, err := job.ReadBack(ctx)
 	if err != nil {
 		return res, err
@@ -91,13 +91,13 @@ func (p push) Transfer(ctx context.Context, job transport.Job) (res blockcopy.Re
 		return res, err
 	}
 	defer f.Close()
-	if err := p.send(ctx, f, pool); err != nil {
+	if err := p.sendPieces(ctx, f, pool); err != nil {
 		return res, err
 	}
 	return res, f.Finish(ctx)
 }
 
-func (p push) send(ctx context.Context, f *writebehind.File, pool *writebehind.Pool) error {
+func (p pushTransport) sendPieces(ctx context.Context, f *writebehind.File, pool *writebehind.Pool) error {
 	const piece = 192 << 10
 	rnd := rand.New(rand.NewPCG(p.seed, 1))
 	pieces := rnd.Perm(int((p.src.Size() + piece - 1) / piece))
@@ -125,14 +125,14 @@ func (p push) send(ctx context.Context, f *writebehind.File, pool *writebehind.P
 	return nil
 }
 
-// image is one destination: memory and a manifest, and what it suffers. It fails the test
-// if a byte changes that the manifest calls safe.
-type image struct {
+// testImage is a target in memory with a manifest. It fails the test if a write changes a chunk that the manifest
+// lists.
+type testImage struct {
 	t      *testing.T
 	want   disk.Source
 	path   string
 	log    *manifest.Log
-	before func(op string) error // each call; nil is fine
+	before func(op string) error // called before each operation; may be nil
 	pace   func(ctx context.Context, bytes int64) error
 
 	mu     sync.Mutex
@@ -140,9 +140,9 @@ type image struct {
 	closed bool
 }
 
-func newImage(t *testing.T, want disk.Source) *image {
+func newTestImage(t *testing.T, want disk.Source) *testImage {
 	t.Helper()
-	im := &image{t: t, want: want, path: filepath.Join(t.TempDir(), "manifest"), bytes: make([]byte, want.Size())}
+	im := &testImage{t: t, want: want, path: filepath.Join(t.TempDir(), "manifest"), bytes: make([]byte, want.Size())}
 	var err error
 	if im.log, err = manifest.Create(im.path, manifest.Info{Disk: "d", Size: want.Size()}); err != nil {
 		t.Fatal(err)
@@ -151,16 +151,16 @@ func newImage(t *testing.T, want disk.Source) *image {
 	return im
 }
 
-func newImages(t *testing.T, n int, want disk.Source) []*image {
-	var list []*image
+func newTestImages(t *testing.T, n int, want disk.Source) []*testImage {
+	var list []*testImage
 	for range n {
-		list = append(list, newImage(t, want))
+		list = append(list, newTestImage(t, want))
 	}
 	return list
 }
 
-// have lets the image begin with some chunks.
-func (im *image) have(chunks ...int64) {
+// addChunks writes chunks to the image and lists them in its manifest.
+func (im *testImage) addChunks(chunks ...int64) {
 	im.t.Helper()
 	for _, c := range chunks {
 		off := c * manifest.ChunkSize
@@ -174,13 +174,13 @@ func (im *image) have(chunks ...int64) {
 	}
 }
 
-func (im *image) job() transport.Job {
-	return transport.Job{Disk: diskOf(2000), Target: im, Manifest: im.log, Pace: im.pace,
-		ReadBack: func(context.Context) (disk.Source, error) { return reader{im}, nil }}
+func (im *testImage) transferJob() transport.Job {
+	return transport.Job{Disk: newDisk(2000), Target: im, Manifest: im.log, Pace: im.pace,
+		ReadBack: func(context.Context) (disk.Source, error) { return imageReader{im}, nil }}
 }
 
-// complete fails the test unless the image holds the whole disk, and the manifest proves it.
-func (im *image) complete() {
+// requireComplete fails the test unless the image holds the whole disk and verifies against its manifest.
+func (im *testImage) requireComplete() {
 	im.t.Helper()
 	root, err := im.log.Seal(im.t.Context())
 	if err != nil {
@@ -191,7 +191,7 @@ func (im *image) complete() {
 		im.t.Fatal(err)
 	}
 	defer sealed.Close()
-	report, err := manifest.Verify(im.t.Context(), reader{im}, sealed, manifest.VerifyOptions{})
+	report, err := manifest.Verify(im.t.Context(), imageReader{im}, sealed, manifest.VerifyOptions{})
 	if err != nil || report.Root != root {
 		im.t.Errorf("verify: root %v, sealed %v, error %v", report.Root, root, err)
 	}
@@ -201,24 +201,24 @@ func (im *image) complete() {
 	}
 }
 
-func (im *image) Size() int64       { return int64(len(im.bytes)) }
-func (im *image) Hints() disk.Hints { return disk.Hints{} }
+func (im *testImage) Size() int64       { return int64(len(im.bytes)) }
+func (im *testImage) Hints() disk.Hints { return disk.Hints{} }
 
-func (im *image) WriteAt(_ context.Context, p []byte, off int64) error {
-	return im.change("write", disk.Range{Off: off, Len: int64(len(p))}, func(b []byte) { copy(b, p) })
+func (im *testImage) WriteAt(_ context.Context, p []byte, off int64) error {
+	return im.modify("write", disk.Range{Off: off, Len: int64(len(p))}, func(b []byte) { copy(b, p) })
 }
 
-func (im *image) Zero(_ context.Context, r disk.Range) error {
-	return im.change("zero", r, func(b []byte) { clear(b) })
+func (im *testImage) Zero(_ context.Context, r disk.Range) error {
+	return im.modify("zero", r, func(b []byte) { clear(b) })
 }
 
-func (im *image) change(op string, r disk.Range, f func([]byte)) error {
-	if err := im.call(op); err != nil {
+func (im *testImage) modify(op string, r disk.Range, f func([]byte)) error {
+	if err := im.checkCall(op); err != nil {
 		return err
 	}
 	for c := r.Off / manifest.ChunkSize; c*manifest.ChunkSize < r.End(); c++ {
 		if im.log.Has(c) {
-			im.t.Errorf("%s at %v changes chunk %d, which is safe", op, r, c)
+			im.t.Errorf("%s at %v changes chunk %d, which the manifest lists", op, r, c)
 		}
 	}
 	im.mu.Lock()
@@ -227,7 +227,7 @@ func (im *image) change(op string, r disk.Range, f func([]byte)) error {
 	return nil
 }
 
-func (im *image) call(op string) error {
+func (im *testImage) checkCall(op string) error {
 	im.mu.Lock()
 	if im.closed {
 		im.t.Errorf("%s after Transfer returned", op)
@@ -239,30 +239,33 @@ func (im *image) call(op string) error {
 	return nil
 }
 
-func (im *image) Sync(context.Context) error   { return im.call("sync") }
-func (im *image) Finish(context.Context) error { im.t.Error("finished by the transport"); return nil }
-func (im *image) Close() error                 { im.t.Error("closed by the transport"); return io.ErrClosedPipe }
+func (im *testImage) Sync(context.Context) error { return im.checkCall("sync") }
+func (im *testImage) Finish(context.Context) error {
+	im.t.Error("the transport called Finish")
+	return nil
+}
+func (im *testImage) Close() error { im.t.Error("the transport called Close"); return io.ErrClosedPipe }
 
-// transfer is what a run does with its image.
-func (im *image) transfer(ctx context.Context, m *Member) error {
+// runTransfer transfers the disk to the image as member m.
+func (im *testImage) runTransfer(ctx context.Context, m *Member) error {
 	im.mu.Lock()
 	im.closed = false
 	im.mu.Unlock()
-	_, err := m.Transfer(ctx, im.job())
+	_, err := m.Transfer(ctx, im.transferJob())
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	im.closed = true
 	return err
 }
 
-// reader reads what an image holds.
-type reader struct{ im *image }
+// imageReader reads the content of an image.
+type imageReader struct{ im *testImage }
 
-func (r reader) Size() int64       { return r.im.Size() }
-func (r reader) Hints() disk.Hints { return disk.Hints{} }
-func (r reader) Close() error      { return nil }
+func (r imageReader) Size() int64       { return r.im.Size() }
+func (r imageReader) Hints() disk.Hints { return disk.Hints{} }
+func (r imageReader) Close() error      { return nil }
 
-func (r reader) ReadAt(_ context.Context, p []byte, off int64) error {
+func (r imageReader) ReadAt(_ context.Context, p []byte, off int64) error {
 	r.im.mu.Lock()
 	defer r.im.mu.Unlock()
 	if err := disk.CheckRange(r.im.Size(), disk.Range{Off: off, Len: int64(len(p))}); err != nil {
@@ -272,34 +275,34 @@ func (r reader) ReadAt(_ context.Context, p []byte, off int64) error {
 	return nil
 }
 
-func (r reader) Extents(_ context.Context, g disk.Range) ([]disk.Extent, error) {
+func (r imageReader) Extents(_ context.Context, g disk.Range) ([]disk.Extent, error) {
 	return []disk.Extent{{Range: g}}, nil
 }
 
-// moved transfers into all images at once, each a member of g, and returns their errors.
-// After its last attempt each member is done with the disk.
-func moved(t *testing.T, g *Group, images []*image) []error {
+// transferAll transfers to all images at once, each as a member of g, and returns their errors. Each member settles
+// the disk afterwards.
+func transferAll(t *testing.T, g *Group, images []*testImage) []error {
 	t.Helper()
 	errs := make([]error, len(images))
 	var wg sync.WaitGroup
 	for i, im := range images {
 		wg.Go(func() {
-			errs[i] = im.transfer(t.Context(), g.Member(i))
+			errs[i] = im.runTransfer(t.Context(), g.Member(i))
 			g.Member(i).Settle(2000)
 		})
 	}
-	within(t, wg.Wait)
+	requireReturn(t, wg.Wait)
 	return errs
 }
 
-// within fails the test if f does not return: somebody waits for nobody.
-func within(t *testing.T, f func()) {
+// requireReturn fails the test if f does not return within 5 minutes.
+func requireReturn(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() { defer close(done); f() }()
 	select {
 	case <-done:
 	case <-time.After(5 * time.Minute):
-		t.Fatal("somebody waits for ever")
+		t.Fatal("deadlock: no return within 5 minutes")
 	}
 }

@@ -10,62 +10,61 @@ import (
 	"github.com/decamp/decamp/internal/transport/transporttest"
 )
 
-// TestConformance runs the suite against the small server of these tests, with one server
-// and host for all disks of a rig.
+// TestConformance runs the suite against the test server, with one server and host for all disks of an environment.
 func TestConformance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	transporttest.Run(t, transporttest.Harness{
-		New: newRig,
+		New: newEnvironment,
 		Passes: []transporttest.Trouble{
-			playing("resets", every(5, reset(1<<20))),
-			playing("short bodies", every(5, short(300_000))),
-			playing("a burst of 503", firstN(9, plain(503))),
-			playing("wrong lengths", every(7, shorter)),
-			playing("wrong ranges", every(7, shifted)),
-			playing("stalls", firstN(3, stall(1<<20))),
+			scriptedTrouble("resets", everyNth(5, resetAfter(1<<20))),
+			scriptedTrouble("short bodies", everyNth(5, truncateAfter(300_000))),
+			scriptedTrouble("a burst of 503", firstN(9, respondStatus(503))),
+			scriptedTrouble("wrong lengths", everyNth(7, wrongLength)),
+			scriptedTrouble("wrong ranges", everyNth(7, wrongRange)),
+			scriptedTrouble("stalls", firstN(3, stallAfter(1<<20))),
 			{Name: "an expired session", Start: func(_ *testing.T, r transporttest.Environment) func() {
-				site := r.Data.(*rigSite)
-				site.host.renew = func() (string, error) { return "b=2", nil }
+				site := r.Data.(*serverAndHost)
+				site.host.renewCookie = func() (string, error) { return "b=2", nil }
 				site.server.cookie.Store("b=2")
 				return func() {}
 			}},
 		},
 		Stops: []transporttest.Trouble{
-			stopping("404", after(3, plain(404)), fault.NotFound),
-			stopping("a lock", after(3, plain(500)), fault.Conflict),
-			stopping("503 without end", after(3, plain(503)), fault.Transient),
-			stopping("wrong lengths without end", after(3, shorter), fault.Corrupt),
-			stopping("a refused session", after(3, plain(401)), fault.Denied),
+			lastingTrouble("404", afterFirst(3, respondStatus(404)), fault.NotFound),
+			lastingTrouble("a lock", afterFirst(3, respondStatus(500)), fault.Conflict),
+			lastingTrouble("503 without end", afterFirst(3, respondStatus(503)), fault.Transient),
+			lastingTrouble("wrong lengths without end", afterFirst(3, wrongLength), fault.Corrupt),
+			lastingTrouble("a refused session", afterFirst(3, respondStatus(401)), fault.Denied),
 			{Name: "another certificate", Kind: fault.Denied, Start: func(t *testing.T, r transporttest.Environment) func() {
-				site := r.Data.(*rigSite)
+				site := r.Data.(*serverAndHost)
 				old := site.server.cert.Load()
 				other, err := newCertificate()
 				if err != nil {
 					t.Fatal(err)
 				}
-				site.server.play(func(n int64, _ disk.Range) answer {
+				site.server.setScript(func(n int64, _ disk.Range) responder {
 					if n < 5 {
 						return nil
 					}
 					site.server.cert.Store(other)
-					return reset(1000)
+					return resetAfter(1000)
 				})
-				return func() { site.server.cert.Store(old); site.server.play(always(nil)) }
+				return func() { site.server.cert.Store(old); site.server.setScript(always(nil)) }
 			}},
 		},
 	})
 }
 
-type rigSite struct {
+type serverAndHost struct {
 	server *server
-	host   *host
+	host   *fakeHost
 }
 
-func newRig(t *testing.T, disks ...disk.Source) transporttest.Environment {
+func newEnvironment(t *testing.T, disks ...disk.Source) transporttest.Environment {
 	s := startServer(t, disks[0])
-	h := newHost(s)
+	h := newFakeHost(s)
 	h.cookie.Store("a=1")
 	h.allocated = mapOf(disks[0])
 	var slept atomic.Int64
@@ -73,35 +72,35 @@ func newRig(t *testing.T, disks ...disk.Source) transporttest.Environment {
 	opts.Stall = 200 * time.Millisecond
 	tr := New(h, opts)
 	t.Cleanup(func() { tr.Close() })
-	rig := transporttest.Environment{Transport: tr, Data: &rigSite{s, h}}
-	for range disks { // two disks of a test have the same content
+	rig := transporttest.Environment{Transport: tr, Data: &serverAndHost{s, h}}
+	for range disks { // the disks of a test have the same content
 		rig.Disks = append(rig.Disks, testDisk(disks[0].Size()))
 	}
 	return rig
 }
 
-func playing(name string, sc script) transporttest.Trouble {
+func scriptedTrouble(name string, sc script) transporttest.Trouble {
 	return transporttest.Trouble{Name: name, Start: func(t *testing.T, r transporttest.Environment) func() {
-		s := r.Data.(*rigSite).server
-		s.play(sc)
+		s := r.Data.(*serverAndHost).server
+		s.setScript(sc)
 		return func() {
-			if s.trouble.Load() == 0 {
-				t.Error("it never happened")
+			if s.scripted.Load() == 0 {
+				t.Error("the script answered no request")
 			}
-			s.play(always(nil))
+			s.setScript(always(nil))
 		}
 	}}
 }
 
-func stopping(name string, sc script, kind fault.Kind) transporttest.Trouble {
-	tr := playing(name, sc)
+func lastingTrouble(name string, sc script, kind fault.Kind) transporttest.Trouble {
+	tr := scriptedTrouble(name, sc)
 	tr.Kind = kind
 	return tr
 }
 
-// every misbehaves on each n-th request.
-func every(n int64, a answer) script {
-	return func(i int64, _ disk.Range) answer {
+// everyNth returns a script that answers every n-th request with a.
+func everyNth(n int64, a responder) script {
+	return func(i int64, _ disk.Range) responder {
 		if i%n == 0 {
 			return a
 		}
@@ -109,9 +108,9 @@ func every(n int64, a answer) script {
 	}
 }
 
-// after misbehaves on all but the first n requests.
-func after(n int64, a answer) script {
-	return func(i int64, _ disk.Range) answer {
+// afterFirst returns a script that answers all requests but the first n with a.
+func afterFirst(n int64, a responder) script {
+	return func(i int64, _ disk.Range) responder {
 		if i > n {
 			return a
 		}

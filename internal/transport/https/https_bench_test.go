@@ -24,8 +24,8 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// The benchmarks read from a server in a process of its own, so that getrusage tells the
-// client's CPU alone. The test binary is that server when benchServer is set.
+// benchServer is the environment variable with which the test binary is the server of the benchmarks. The server is
+// a separate process, so that getrusage measures only the CPU time of the client.
 const benchServer = "HTTPS_BENCH_SERVER"
 
 func TestMain(m *testing.M) {
@@ -39,14 +39,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// benchConfig says what the server is; rates are bytes/s, 0 is none.
+// benchConfig configures the server. Rates are in bytes/s; 0 is no limit.
 type benchConfig struct {
 	Size     int64
 	ConnRate int64
 	DiskRate int64
 }
 
-// benchAddress is what the server prints when it is ready.
+// benchAddress is the message that the server prints when it is ready.
 type benchAddress struct {
 	Addr string
 	Cert []byte
@@ -57,9 +57,9 @@ func serveBench(conf string) error {
 	if err := json.Unmarshal([]byte(conf), &c); err != nil {
 		return err
 	}
-	all := limiter(c.DiskRate)
-	s, err := newServer(newNoise(c.Size), func(raw net.Conn) net.Conn {
-		return &pacedConn{Conn: raw, limits: []*rate.Limiter{limiter(c.ConnRate), all}}
+	all := newLimiter(c.DiskRate)
+	s, err := newServer(newNoiseDisk(c.Size), func(raw net.Conn) net.Conn {
+		return &pacedConn{Conn: raw, limits: []*rate.Limiter{newLimiter(c.ConnRate), all}}
 	})
 	if err != nil {
 		return err
@@ -70,27 +70,27 @@ func serveBench(conf string) error {
 		return err
 	}
 	fmt.Println(string(out))
-	_, err = io.Copy(io.Discard, os.Stdin) // until the benchmark ends
+	_, err = io.Copy(io.Discard, os.Stdin) // returns when the benchmark ends
 	return err
 }
 
 const paceUnit = 64 << 10
 
-func limiter(bytesPerSecond int64) *rate.Limiter {
+func newLimiter(bytesPerSecond int64) *rate.Limiter {
 	if bytesPerSecond == 0 {
 		return rate.NewLimiter(rate.Inf, 0)
 	}
 	return rate.NewLimiter(rate.Limit(bytesPerSecond), 4*paceUnit)
 }
 
-// pacedConn gathers records to make the server cheap, and holds to its rates.
+// pacedConn gathers TLS records, so that the server needs little CPU, and limits the rate.
 type pacedConn struct {
 	net.Conn
 	limits []*rate.Limiter
 	buf    []byte
 }
 
-// Write gathers large records; a short one ends an answer or belongs to the handshake.
+// Write gathers large records. It sends after a short one, which ends an answer or belongs to the handshake.
 func (c *pacedConn) Write(p []byte) (int, error) {
 	c.buf = append(c.buf, p...)
 	if len(c.buf) < paceUnit && len(p) > 16<<10 {
@@ -108,20 +108,20 @@ func (c *pacedConn) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// noise is a disk that costs a memory copy: one block of random bytes again and again.
-type noise struct {
+// noiseDisk is a disk whose reads only copy memory: it repeats one block of random bytes.
+type noiseDisk struct {
 	*disk.Pattern
 	block []byte
 }
 
-func newNoise(size int64) noise {
-	n := noise{disk.NewPattern(size), make([]byte, 1<<20)}
+func newNoiseDisk(size int64) noiseDisk {
+	n := noiseDisk{disk.NewPattern(size), make([]byte, 1<<20)}
 	src := rand.NewChaCha8([32]byte{})
 	_, _ = src.Read(n.block)
 	return n
 }
 
-func (n noise) ReadAt(_ context.Context, p []byte, off int64) error {
+func (n noiseDisk) ReadAt(_ context.Context, p []byte, off int64) error {
 	for done := 0; done < len(p); {
 		done += copy(p[done:], n.block[(off+int64(done))%int64(len(n.block)):])
 	}
@@ -158,7 +158,7 @@ func startBench(b *testing.B, c benchConfig) (*Source, *Transport) {
 	if err := json.Unmarshal(bytes.TrimSpace(line), &a); err != nil {
 		b.Fatal(err)
 	}
-	h := &host{addr: a.Addr, pinned: a.Cert, size: c.Size, uri: "/folder/vm/disk-flat.vmdk"}
+	h := &fakeHost{addr: a.Addr, pinned: a.Cert, size: c.Size, uri: "/folder/vm/disk-flat.vmdk"}
 	h.cookie.Store("")
 	tr := New(h, Options{})
 	b.Cleanup(func() { tr.Close() })
@@ -177,7 +177,7 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// peakMemory returns the most this process had resident, earlier benchmarks included.
+// peakMemory returns the peak resident memory of this process, which includes earlier benchmarks.
 func peakMemory(b *testing.B) float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -186,8 +186,8 @@ func peakMemory(b *testing.B) float64 {
 	return float64(u.Maxrss) * 1024
 }
 
-// BenchmarkPull copies a disk with blockcopy: to Null, and with a manifest into a sparse
-// raw file below TMPDIR, past the page cache where its file system allows that.
+// BenchmarkPull copies a disk with blockcopy: to Null, and with a manifest into a sparse raw file in TMPDIR, with
+// direct I/O if the file system supports it.
 func BenchmarkPull(b *testing.B) {
 	const size = 2 << 30
 	real := benchConfig{Size: size, ConnRate: 55e6, DiskRate: 300e6}

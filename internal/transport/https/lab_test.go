@@ -21,8 +21,8 @@ import (
 	"github.com/decamp/decamp/internal/transport/transporttest"
 )
 
-// TestConformanceAgainstTheLab runs the suite against the emulated ESXi, through a real
-// session. The lab was written from what is known of ESXi, not from this client.
+// TestConformanceAgainstTheLab runs the suite against the emulated ESXi, through a real session. The lab was
+// written from documented behaviour of ESXi, independently of this client.
 func TestConformanceAgainstTheLab(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -30,19 +30,19 @@ func TestConformanceAgainstTheLab(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{
 		New: newLabRig,
 		Passes: []transporttest.Trouble{
-			injected(lab.Fault{Kind: lab.FaultReset, At: 1 << 20, Skip: 2, Count: 5}),
-			injected(lab.Fault{Kind: lab.FaultShort, At: 700_000, Skip: 2, Count: 5}),
-			injected(lab.Fault{Kind: lab.FaultStall, At: 1 << 20, Skip: 4, Count: 2}),
-			injected(lab.Fault{Kind: lab.FaultStatus, Status: 503, Skip: 2, Count: 9}),
-			injected(lab.Fault{Kind: lab.FaultShortLength, At: 4096, Skip: 4, Count: 3}),
-			injected(lab.Fault{Kind: lab.FaultWrongRange, At: 512, Skip: 4, Count: 3}),
-			injected(lab.Fault{Kind: lab.FaultIgnoreRange, Skip: 4, Count: 2}),
+			injectedFault(lab.Fault{Kind: lab.FaultReset, At: 1 << 20, Skip: 2, Count: 5}),
+			injectedFault(lab.Fault{Kind: lab.FaultShort, At: 700_000, Skip: 2, Count: 5}),
+			injectedFault(lab.Fault{Kind: lab.FaultStall, At: 1 << 20, Skip: 4, Count: 2}),
+			injectedFault(lab.Fault{Kind: lab.FaultStatus, Status: 503, Skip: 2, Count: 9}),
+			injectedFault(lab.Fault{Kind: lab.FaultShortLength, At: 4096, Skip: 4, Count: 3}),
+			injectedFault(lab.Fault{Kind: lab.FaultWrongRange, At: 512, Skip: 4, Count: 3}),
+			injectedFault(lab.Fault{Kind: lab.FaultIgnoreRange, Skip: 4, Count: 2}),
 			{Name: "an expired session", Start: func(_ *testing.T, r transporttest.Environment) func() {
 				labOf(r).KillSessions()
 				return func() {}
 			}},
 			{Name: "few connections", Start: func(_ *testing.T, r transporttest.Environment) func() {
-				labOf(r).SetLimits(lab.Limits{MaxConns: 4}) // of them some belong to the session
+				labOf(r).SetLimits(lab.Limits{MaxConns: 4}) // the session uses some of them
 				return func() {}
 			}},
 			{Name: "few requests", Start: func(_ *testing.T, r transporttest.Environment) func() {
@@ -51,19 +51,19 @@ func TestConformanceAgainstTheLab(t *testing.T) {
 			}},
 		},
 		Stops: []transporttest.Trouble{
-			lasting(lab.Fault{Kind: lab.FaultStatus, Status: 500, Skip: 4}, fault.Conflict),
-			lasting(lab.Fault{Kind: lab.FaultStatus, Status: 404, Skip: 4}, fault.NotFound),
-			lasting(lab.Fault{Kind: lab.FaultStatus, Status: 503, Skip: 4}, fault.Transient),
-			lasting(lab.Fault{Kind: lab.FaultShortLength, At: 4096, Skip: 4}, fault.Corrupt),
-			lasting(lab.Fault{Kind: lab.FaultWrongRange, At: 512, Skip: 4}, fault.Corrupt),
-			lasting(lab.Fault{Kind: lab.FaultIgnoreRange, Skip: 4}, fault.Corrupt),
+			lastingFault(lab.Fault{Kind: lab.FaultStatus, Status: 500, Skip: 4}, fault.Conflict),
+			lastingFault(lab.Fault{Kind: lab.FaultStatus, Status: 404, Skip: 4}, fault.NotFound),
+			lastingFault(lab.Fault{Kind: lab.FaultStatus, Status: 503, Skip: 4}, fault.Transient),
+			lastingFault(lab.Fault{Kind: lab.FaultShortLength, At: 4096, Skip: 4}, fault.Corrupt),
+			lastingFault(lab.Fault{Kind: lab.FaultWrongRange, At: 512, Skip: 4}, fault.Corrupt),
+			lastingFault(lab.Fault{Kind: lab.FaultIgnoreRange, Skip: 4}, fault.Corrupt),
 		},
 	})
 }
 
 const flatFile = "-flat.vmdk"
 
-func injected(f lab.Fault) transporttest.Trouble {
+func injectedFault(f lab.Fault) transporttest.Trouble {
 	f.Path = flatFile
 	return transporttest.Trouble{Name: string(f.Kind), Start: func(t *testing.T, r transporttest.Environment) func() {
 		l := labOf(r)
@@ -72,15 +72,15 @@ func injected(f lab.Fault) transporttest.Trouble {
 		}
 		return func() {
 			if left := l.Faults().List(); f.Count > 0 && len(left) > 0 {
-				t.Errorf("%d faults never happened", left[0].Count)
+				t.Errorf("%d faults did not occur", left[0].Count)
 			}
 			l.Faults().Clear()
 		}
 	}}
 }
 
-func lasting(f lab.Fault, kind fault.Kind) transporttest.Trouble {
-	tr := injected(f)
+func lastingFault(f lab.Fault, kind fault.Kind) transporttest.Trouble {
+	tr := injectedFault(f)
 	tr.Name, tr.Kind = tr.Name+" "+strconv.Itoa(f.Status), kind
 	return tr
 }
@@ -93,12 +93,12 @@ func newLabRig(t *testing.T, disks ...disk.Source) transporttest.Environment {
 	for _, d := range disks {
 		vm.Disks = append(vm.Disks, lab.Disk{File: transporttest.SparseFile(t, d)})
 	}
-	return startLab(t, lab.Config{VMs: []lab.VM{vm}}, https.Options{Stall: 300 * time.Millisecond, Sleep: hurriedly})
+	return startLab(t, lab.Config{VMs: []lab.VM{vm}}, https.Options{Stall: 300 * time.Millisecond, Sleep: fastSleep})
 }
 
-// hurriedly is the back-off at a hundred times its speed. Without any, eleven refusals by
-// a lab that is busy with other streams of the same test come within a millisecond.
-func hurriedly(ctx context.Context, d time.Duration) error {
+// fastSleep is a Sleep that is a hundred times shorter. It is not zero: otherwise a busy lab could refuse a
+// request eleven times within a millisecond.
+func fastSleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d / 100):
 		return nil
@@ -107,8 +107,8 @@ func hurriedly(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// startLab starts a lab, logs in, and gives the disks of its first VM. The transport does
-// not wait between attempts.
+// startLab starts a lab, logs in, and returns an environment with the disks of the first VM. The transport does not
+// wait between attempts unless opts has a Sleep.
 func startLab(t *testing.T, cfg lab.Config, opts https.Options) transporttest.Environment {
 	t.Helper()
 	l, err := lab.Start(context.Background(), cfg)
@@ -149,8 +149,8 @@ func startLab(t *testing.T, cfg lab.Config, opts https.Options) transporttest.En
 	return rig
 }
 
-// content returns what a disk of the lab holds, as a Source to compare with.
-func content(t *testing.T, l *lab.Lab, vm string) labContent {
+// contentOf returns the content of a lab's disk as a Source to compare with.
+func contentOf(t *testing.T, l *lab.Lab, vm string) labContent {
 	t.Helper()
 	c, err := l.Disk(vm, 0)
 	if err != nil {
@@ -160,7 +160,7 @@ func content(t *testing.T, l *lab.Lab, vm string) labContent {
 }
 
 type labContent struct {
-	*disk.Pattern // for all but the bytes
+	*disk.Pattern // provides all methods but Size and ReadAt
 	lab.DiskContent
 }
 
@@ -170,15 +170,15 @@ func (c labContent) ReadAt(_ context.Context, p []byte, off int64) error {
 	return err
 }
 
-// unfinished keeps the end of each piece of a full disk from coming, so that what is done in the
-// middle meets a copy that is not done: sockets alone take more than the test's disks hold.
-var unfinished = lab.Fault{Kind: lab.FaultStall, Path: flatFile, At: 8 << 20}
+// stallNearEnd stalls each request of a full disk near its end, so that the copy is incomplete when the test
+// intervenes. Without the stall, socket buffers could hold the whole disk.
+var stallNearEnd = lab.Fault{Kind: lab.FaultStall, Path: flatFile, At: 8 << 20}
 
-// move copies the rig's first disk, comparing every byte with the lab's; at is called once,
-// when something is there.
-func move(t *testing.T, r transporttest.Environment, vm string, at func()) error {
+// copyDisk copies the first disk of an environment and compares every byte with the lab's disk. It calls at once,
+// after the first progress.
+func copyDisk(t *testing.T, r transporttest.Environment, vm string, at func()) error {
 	t.Helper()
-	check := disk.NewCheck(content(t, labOf(r), vm))
+	check := disk.NewCheck(contentOf(t, labOf(r), vm))
 	once := sync.OnceFunc(at)
 	_, err := r.Transport.Transfer(t.Context(), transport.Job{
 		Disk: r.Disks[0], Target: check,
@@ -194,11 +194,11 @@ func move(t *testing.T, r transporttest.Environment, vm string, at func()) error
 	return check.Finish(t.Context())
 }
 
-func generated(name string) lab.VM {
+func newVM(name string) lab.VM {
 	return lab.VM{Name: name, ChangeTracking: true, Disks: []lab.Disk{{Capacity: 96 << 20, Fill: 60, Seed: 9}}}
 }
 
-func TestRestartOfTheHostIsSurvived(t *testing.T) {
+func TestCopySurvivesHostRestart(t *testing.T) {
 	var r transporttest.Environment
 	var mu sync.Mutex
 	var down bool
@@ -221,23 +221,23 @@ func TestRestartOfTheHostIsSurvived(t *testing.T) {
 		}
 		return ctx.Err()
 	}
-	r = startLab(t, lab.Config{VMs: []lab.VM{generated("web01")}}, https.Options{Sleep: back})
-	if err := move(t, r, "web01", stop); err != nil {
+	r = startLab(t, lab.Config{VMs: []lab.VM{newVM("web01")}}, https.Options{Sleep: back})
+	if err := copyDisk(t, r, "web01", stop); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestChangedCertificateStopsTheCopy(t *testing.T) {
-	var changing sync.Mutex // meanwhile nobody answers
+	var changing sync.Mutex // held while the certificate changes; blocks retries
 	after := func(ctx context.Context, _ time.Duration) error {
 		changing.Lock()
 		defer changing.Unlock()
 		return ctx.Err()
 	}
-	vm := generated("web01")
+	vm := newVM("web01")
 	vm.Disks[0].Fill = 100
-	r := startLab(t, lab.Config{VMs: []lab.VM{vm}, Faults: []lab.Fault{unfinished}}, https.Options{Sleep: after})
-	err := move(t, r, "web01", func() {
+	r := startLab(t, lab.Config{VMs: []lab.VM{vm}, Faults: []lab.Fault{stallNearEnd}}, https.Options{Sleep: after})
+	err := copyDisk(t, r, "web01", func() {
 		changing.Lock()
 		defer changing.Unlock()
 		if err := labOf(r).ChangeCertificate(); err != nil {
@@ -249,37 +249,37 @@ func TestChangedCertificateStopsTheCopy(t *testing.T) {
 		}
 	})
 	if !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
-		t.Errorf("got %v (%v), want Denied with a remedy", err, fault.KindOf(err))
+		t.Errorf("got %v (%v), want Denied with a hint", err, fault.KindOf(err))
 	}
 }
 
-func TestLyingMapOfTheHostLosesNothing(t *testing.T) {
-	vm := generated("web01")
+func TestIncompleteHostMapLosesNoData(t *testing.T) {
+	vm := newVM("web01")
 	vm.Disks[0].Fill = 100
 	vm.Disks[0].Hide = []lab.Span{{Offset: 40 << 20, Length: 25 << 20}}
 	var seen https.Report
 	r := startLab(t, lab.Config{VMs: []lab.VM{vm}}, https.Options{
 		Report: func(_ transport.Disk, r https.Report) { seen = r },
 	})
-	if err := move(t, r, "web01", func() {}); err != nil {
+	if err := copyDisk(t, r, "web01", func() {}); err != nil {
 		t.Fatal(err)
 	}
 	if seen.Map != https.MapDropped {
-		t.Errorf("report %+v", seen)
+		t.Errorf("report %+v, want MapDropped", seen)
 	}
 }
 
-func TestOnlyAllocatedBytesCrossTheWire(t *testing.T) {
-	vm := generated("web01")
+func TestOnlyAllocatedBytesAreSent(t *testing.T) {
+	vm := newVM("web01")
 	vm.Disks[0].Capacity, vm.Disks[0].Fill = 512<<20, 25
 	r := startLab(t, lab.Config{VMs: []lab.VM{vm}, CBT: lab.CBT{EmptyPages: true, MaxAreas: 3}}, https.Options{})
 	labOf(r).ResetStats()
-	if err := move(t, r, "web01", func() {}); err != nil {
+	if err := copyDisk(t, r, "web01", func() {}); err != nil {
 		t.Fatal(err)
 	}
-	c := content(t, labOf(r), "web01")
+	c := contentOf(t, labOf(r), "web01")
 	if sent := labOf(r).Stats().BodyBytes; sent < c.Allocated || float64(sent) > 1.01*float64(c.Allocated) {
-		t.Errorf("%d bytes sent for %d allocated", sent, c.Allocated)
+		t.Errorf("%d bytes sent, want %d to 1 %% more", sent, c.Allocated)
 	}
 }
 
@@ -287,9 +287,9 @@ func TestDatastoresWithoutAMapAreReadWhole(t *testing.T) {
 	for _, kind := range []lab.MapKind{lab.MapWhole, lab.MapFault} {
 		r := startLab(t, lab.Config{
 			Datastores: []lab.Datastore{{Name: "nfs 1", Type: "NFS", Map: kind}},
-			VMs:        []lab.VM{generated("web01")},
+			VMs:        []lab.VM{newVM("web01")},
 		}, https.Options{})
-		if err := move(t, r, "web01", func() {}); err != nil {
+		if err := copyDisk(t, r, "web01", func() {}); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
@@ -298,7 +298,7 @@ func TestDatastoresWithoutAMapAreReadWhole(t *testing.T) {
 func TestHostileNamesAndVCenter(t *testing.T) {
 	for _, vcenter := range []bool{false, true} {
 		for _, name := range []string{"100% + *'ä&=?#;", `the "old" box`, "a/b", "..."} {
-			r := startLab(t, lab.Config{VCenter: vcenter, VMs: []lab.VM{generated(name)}}, https.Options{})
+			r := startLab(t, lab.Config{VCenter: vcenter, VMs: []lab.VM{newVM(name)}}, https.Options{})
 			offer, err := r.Transport.Probe(t.Context(), r.Disks[0])
 			if err != nil || !offer.Usable || !offer.Map {
 				t.Errorf("%q, vCenter %v: offer %+v, error %v", name, vcenter, offer, err)
@@ -308,25 +308,25 @@ func TestHostileNamesAndVCenter(t *testing.T) {
 }
 
 func TestRunningVMIsRefused(t *testing.T) {
-	vm := generated("web01")
+	vm := newVM("web01")
 	vm.PoweredOn = true
 	r := startLab(t, lab.Config{VMs: []lab.VM{vm}}, https.Options{})
 	offer, err := r.Transport.Probe(t.Context(), r.Disks[0])
 	if err != nil || offer.Usable || offer.Reason == "" {
-		t.Errorf("offer %+v, error %v", offer, err)
+		t.Errorf("running VM: offer %+v, error %v, want a reason against it", offer, err)
 	}
 	d := r.Disks[0]
 	off := *d.VM
-	off.Power = inventory.PoweredOff // as if it was started since the inventory was read
+	off.Power = inventory.PoweredOff // state in an outdated inventory
 	d.VM = &off
 	offer, err = r.Transport.Probe(t.Context(), d)
 	if err != nil || offer.Usable || !strings.Contains(offer.Reason, "locked") {
-		t.Errorf("offer %+v, error %v", offer, err)
+		t.Errorf("VM started after the inventory: offer %+v, error %v, want a locked file", offer, err)
 	}
 }
 
-// An opened disk has readers that know nothing of connections, such as the clients of an export. Whatever
-// happens to the connections, no read fails.
+// Reads of an opened disk, as those of the clients of an export, succeed despite failures of connections, the
+// session or the host.
 func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -339,7 +339,7 @@ func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		return hurriedly(ctx, d)
+		return fastSleep(ctx, d)
 	}
 	add := func(f lab.Fault) error {
 		_, err := l.Faults().Add(f)
@@ -357,7 +357,7 @@ func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			vm := generated("web01")
+			vm := newVM("web01")
 			vm.Disks[0] = lab.Disk{Capacity: 64 << 20, Fill: 100, Seed: 9}
 			r := startLab(t, lab.Config{Limits: lab.Limits{DatastoreRate: 96 << 20}, VMs: []lab.VM{vm}}, https.Options{Sleep: back, Stall: 2 * time.Second})
 			l = labOf(r)
@@ -366,14 +366,14 @@ func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
 				t.Fatal(err)
 			}
 			logins := l.Stats().SOAP["Login"]
-			transporttest.ReadThrough(t, src, content(t, l, "web01"), func() {
+			transporttest.ReadThrough(t, src, contentOf(t, l, "web01"), func() {
 				if err := trouble(); err != nil {
 					t.Error(err)
 				}
 			})
 			met := src.Report().Failures > 0 || l.Stats().SOAP["Login"] > logins
 			if !met || down.Load() || len(l.Faults().List()) > 0 {
-				t.Errorf("the trouble met no read: %+v, left %v", src.Report(), l.Faults().List())
+				t.Errorf("the trouble disturbed no read: report %+v, remaining faults %v", src.Report(), l.Faults().List())
 			}
 		})
 	}

@@ -17,11 +17,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-func oneConnection(_ *server, _ *host, o *Options) { o.MaxConnections = 1 }
+func oneConnection(_ *server, _ *fakeHost, o *Options) { o.MaxConnections = 1 }
 
-// holding opens a stream of 4 MiB at off and reads nothing of it, so that its connection
-// is taken.
-func holding(t *testing.T, src *Source, off int64) io.ReadCloser {
+// holdConnection opens a stream of 4 MiB at off and reads nothing from it, so that its connection is in use.
+func holdConnection(t *testing.T, src *Source, off int64) io.ReadCloser {
 	t.Helper()
 	body, err := src.Hints().Stream(t.Context(), disk.Range{Off: off, Len: 4 << 20})
 	if err != nil {
@@ -30,8 +29,8 @@ func holding(t *testing.T, src *Source, off int64) io.ReadCloser {
 	return body
 }
 
-// waitFor waits until the pool is in a state, which other goroutines bring about.
-func waitFor(p *pool, state func() bool) {
+// waitForState waits until state returns true. It calls state with the pool's mu held.
+func waitForState(p *pool, state func() bool) {
 	for {
 		p.mu.Lock()
 		ok := state()
@@ -43,28 +42,28 @@ func waitFor(p *pool, state func() bool) {
 	}
 }
 
-// busy is the state of n requests on the only connection.
-func busy(p *pool, n int) func() bool {
+// connBusy returns a state in which the only connection has n requests.
+func connBusy(p *pool, n int) func() bool {
 	return func() bool { return len(p.conns) == 1 && p.conns[0].busy == n }
 }
 
-func TestCancelingTheNextLeavesTheNeighbourAlone(t *testing.T) {
+func TestCancelDoesNotDisturbOtherStream(t *testing.T) {
 	want := disk.NewPattern(16 << 20)
-	src, s := openTest(t, want, oneConnection)
-	first := holding(t, src, 0)
+	src, s := openTestDisk(t, want, oneConnection)
+	first := holdConnection(t, src, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	second := make(chan error, 1)
 	go func() {
 		_, err := src.Hints().Stream(ctx, disk.Range{Off: 4 << 20, Len: 1 << 20})
 		second <- err
 	}()
-	waitFor(src.pool, busy(src.pool, 2))
+	waitForState(src.pool, connBusy(src.pool, 2))
 	cancel()
 	if err := <-second; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the cancellation", err)
 	}
 	if n, err := io.Copy(io.Discard, first); n != 4<<20 || err != nil {
-		t.Errorf("the neighbour got %d bytes, error %v", n, err)
+		t.Errorf("the first stream returned %d bytes, error %v, want %d", n, err, 4<<20)
 	}
 	if err := readStream(t, src, want, disk.Range{Off: 8 << 20, Len: 1 << 20}); err != nil {
 		t.Error(err)
@@ -74,11 +73,11 @@ func TestCancelingTheNextLeavesTheNeighbourAlone(t *testing.T) {
 	}
 }
 
-func TestWaitingRequestsAreServedCanceledAndClosed(t *testing.T) {
+func TestWaitingRequests(t *testing.T) {
 	want := disk.NewPattern(16 << 20)
-	src, _ := openTest(t, want, oneConnection)
+	src, _ := openTestDisk(t, want, oneConnection)
 	p := src.pool
-	first := holding(t, src, 0)
+	first := holdConnection(t, src, 0)
 	open := func(ctx context.Context) <-chan error {
 		done := make(chan error, 1)
 		go func() {
@@ -91,16 +90,16 @@ func TestWaitingRequestsAreServedCanceledAndClosed(t *testing.T) {
 		return done
 	}
 	second := open(t.Context())
-	waitFor(p, busy(p, 2))
+	waitForState(p, connBusy(p, 2))
 	ctx, cancel := context.WithCancel(t.Context())
 	third := open(ctx)
-	waitFor(p, func() bool { return p.rotation.waitingCount() == 1 })
+	waitForState(p, func() bool { return p.rotation.waitingCount() == 1 })
 	cancel()
 	if err := <-third; !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled while waiting: %v", err)
+		t.Errorf("canceled while waiting: error %v, want Canceled", err)
 	}
 	fourth := open(t.Context())
-	waitFor(p, func() bool { return p.rotation.waitingCount() == 1 })
+	waitForState(p, func() bool { return p.rotation.waitingCount() == 1 })
 	if _, err := io.Copy(io.Discard, first); err != nil {
 		t.Fatal(err)
 	}
@@ -109,17 +108,17 @@ func TestWaitingRequestsAreServedCanceledAndClosed(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	holding(t, src, 0)
+	holdConnection(t, src, 0)
 	fifth := open(t.Context())
-	waitFor(p, busy(p, 2))
+	waitForState(p, connBusy(p, 2))
 	sixth := open(t.Context())
-	waitFor(p, func() bool { return p.rotation.waitingCount() == 1 })
+	waitForState(p, func() bool { return p.rotation.waitingCount() == 1 })
 	p.close()
 	if err := <-sixth; !fault.Is(err, fault.Canceled) {
-		t.Errorf("waiting while the pool closes: %v", err)
+		t.Errorf("waiting while the pool closes: error %v, want kind Canceled", err)
 	}
 	if err := <-fifth; !fault.Is(err, fault.Canceled) {
-		t.Errorf("sent while the pool closes: %v", err)
+		t.Errorf("sent while the pool closes: error %v, want kind Canceled", err)
 	}
 }
 
@@ -127,7 +126,7 @@ func TestConnectionsStayWithinTheLimit(t *testing.T) {
 	for _, most := range []int{1, 3, 8} {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {
 			want := disk.NewPattern(64 << 20)
-			src, s := openTest(t, want, func(_ *server, _ *host, o *Options) { o.MaxConnections = most })
+			src, s := openTestDisk(t, want, func(_ *server, _ *fakeHost, o *Options) { o.MaxConnections = most })
 			var g errgroup.Group
 			for i := range int64(64) {
 				g.Go(func() error { return readStream(t, src, want, disk.Range{Off: i << 20, Len: 256 << 10}) })
@@ -142,10 +141,10 @@ func TestConnectionsStayWithinTheLimit(t *testing.T) {
 	}
 }
 
-// Hosts close connections between two requests, announced or not. That is no distress: the
-// request is repeated at once, on another.
-func TestClosedIdleConnectionCostsNothing(t *testing.T) {
-	quiet := func(s *server, c net.Conn, r disk.Range) bool { s.send(c, r, r.Len, r.Len); return false }
+// If a host closes an idle connection, with or without Connection: close, the request is repeated at once on
+// another connection. This does not count as distress.
+func TestClosedIdleConnectionDoesNotCountAsDistress(t *testing.T) {
+	quiet := func(s *server, c net.Conn, r disk.Range) bool { s.sendRange(c, r, r.Len, r.Len); return false }
 	announced := func(s *server, c net.Conn, r disk.Range) bool {
 		_, _ = io.WriteString(c, "HTTP/1.1 206 x\r\nConnection: close\r\n")
 		_, _ = fmt.Fprintf(c, "Content-Length: %d\r\nContent-Range: bytes %d-%d/%d\r\n\r\n", r.Len, r.Off, r.End()-1, s.content.Size())
@@ -154,22 +153,22 @@ func TestClosedIdleConnectionCostsNothing(t *testing.T) {
 		_, _ = c.Write(b)
 		return false
 	}
-	for name, a := range map[string]answer{"quiet": quiet, "announced": announced} {
+	for name, a := range map[string]responder{"quiet": quiet, "announced": announced} {
 		t.Run(name, func(t *testing.T) {
 			want := disk.NewPattern(8 << 20)
 			var slept atomic.Int64
-			src, s := openTest(t, want, func(_ *server, _ *host, o *Options) {
+			src, s := openTestDisk(t, want, func(_ *server, _ *fakeHost, o *Options) {
 				sleep := o.Sleep
 				o.Sleep = func(ctx context.Context, d time.Duration) error { slept.Add(1); return sleep(ctx, d) }
 			})
-			s.play(always(a))
+			s.setScript(always(a))
 			for i := range int64(8) {
 				if err := readStream(t, src, want, disk.Range{Off: i << 20, Len: 1 << 20}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if n := slept.Load(); n != 0 || src.pool.control.want != startConnections {
-				t.Errorf("%d back-offs, %d connections wanted", n, src.pool.control.want)
+				t.Errorf("%d back-offs and %d connections, want 0 and %d", n, src.pool.control.want, startConnections)
 			}
 		})
 	}
@@ -177,13 +176,13 @@ func TestClosedIdleConnectionCostsNothing(t *testing.T) {
 
 func TestOverloadHalvesTheConnections(t *testing.T) {
 	want := disk.NewPattern(8 << 20)
-	src, s := openTest(t, want, nil)
-	s.play(firstN(2, plain(503)))
+	src, s := openTestDisk(t, want, nil)
+	s.setScript(firstN(2, respondStatus(503)))
 	if err := readStream(t, src, want, disk.Range{Len: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	if got := src.pool.control.want; got != startConnections/2 {
-		t.Errorf("%d connections wanted after 503, want %d", got, startConnections/2)
+		t.Errorf("control wants %d connections after 503, want %d", got, startConnections/2)
 	}
 }
 
@@ -197,6 +196,6 @@ func TestBackOff(t *testing.T) {
 	}
 	busy := response{status: 503, retryAfter: 20 * time.Second}.statusFault(disk.Range{}, 0)
 	if d := backOff(1, fmt.Errorf("read: %w", busy)); d != 20*time.Second {
-		t.Errorf("back-off %v, want the 20 s the host asked for", d)
+		t.Errorf("back-off %v, want the 20 s of Retry-After", d)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestLinesAreServedInTurn(t *testing.T) {
+func TestQueuesAreServedInTurn(t *testing.T) {
 	var r rotation
 	a, b := new(diskQueue), new(diskQueue)
 	r.addQueue(a)
@@ -19,22 +19,22 @@ func TestLinesAreServedInTurn(t *testing.T) {
 			r.push(l, tk)
 		}
 	}
-	add(a, "a", 6) // a came first and wants much
+	add(a, "a", 6) // a comes first and has more requests
 	add(b, "b", 3)
 	got := ""
 	for tk := r.pop(); tk != nil; tk = r.pop() {
 		got += owner[tk]
 	}
 	if got != "ababab"+"aaa" {
-		t.Errorf("served %s", got)
+		t.Errorf("order %s, want ababab then aaa", got)
 	}
 }
 
-// A share is one of bytes, and a request counts as a megabyte at least.
-func TestUrgentComesFirstButNotAlways(t *testing.T) {
+// The share of urgent requests is a share of bytes, and each request counts as at least a megabyte.
+func TestUrgentRequestsHaveBoundedShare(t *testing.T) {
 	for _, c := range []struct {
 		bytes int64
-		most  int // of them in a row
+		most  int // urgent requests in a row
 	}{{span, 3}, {span / 2, 6}, {1 << 20, 48}, {512, 48}} {
 		var r rotation
 		l := new(diskQueue)
@@ -56,13 +56,13 @@ func TestUrgentComesFirstButNotAlways(t *testing.T) {
 			want += strings.Repeat("u", min(left, c.most)) + "-"
 		}
 		if want += strings.Repeat("-", 200-len(want)); got != want {
-			t.Errorf("of %d bytes: served %s", c.bytes, got)
+			t.Errorf("urgent requests of %d bytes: order %s, want %s", c.bytes, got, want)
 		}
 	}
 }
 
-// TestRotationModel compares with the simplest thing that could be right: nobody is
-// lost, nobody is served twice, each line keeps its order.
+// TestRotationModel compares a rotation with a simple model: each ticket is served exactly once, and each queue
+// keeps its order.
 func TestRotationModel(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	var r rotation
@@ -99,12 +99,12 @@ func TestRotationModel(t *testing.T) {
 		default:
 			tk := r.pop()
 			if (tk == nil) != (waiting == 0) {
-				t.Fatalf("popped %v with %d waiting", tk, waiting)
+				t.Fatalf("pop returned %v with %d tickets waiting", tk, waiting)
 			}
 			if tk != nil {
 				p := where[tk]
 				if queues[p][0] != tk {
-					t.Fatal("served out of order")
+					t.Fatal("a ticket was served out of order")
 				}
 				queues[p] = queues[p][1:]
 				waiting--

@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-func parse(head string) (response, error) {
+func parseHead(head string) (response, error) {
 	return readResponse(bufio.NewReaderSize(strings.NewReader(head), headBuffer))
 }
 
@@ -25,7 +25,7 @@ func TestResponseHeads(t *testing.T) {
 			"HTTP/1.1 206 Partial Content\r\nDate: Sat, 21 Nov 2026 10:00:00 GMT\r\nAccept-Ranges: bytes\r\nConnection: Keep-Alive\r\n" +
 				"Content-Type: application/octet-stream\r\nContent-Length: 512\r\nContent-Range: bytes 1024-1535/1048576\r\n\r\n",
 			response{status: 206, length: 512, part: disk.Range{Off: 1024, Len: 512}, total: 1 << 20}},
-		{"bare line feeds, odd case, blanks",
+		{"bare line feeds, mixed case, blanks",
 			"HTTP/1.1 206\nCONTENT-LENGTH:   7  \nconnection: close\n\n",
 			response{status: 206, length: 7, total: -1, close: true}},
 		{"HTTP/1.0 closes", "HTTP/1.0 200 OK\r\n\r\n", response{status: 200, length: -1, total: -1, close: true}},
@@ -38,7 +38,7 @@ func TestResponseHeads(t *testing.T) {
 			response{status: 204, length: -1, total: -1}},
 	}
 	for _, c := range cases {
-		got, err := parse(c.head)
+		got, err := parseHead(c.head)
 		if err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: got %+v, error %v; want %+v", c.name, got, err, c.want)
 		}
@@ -67,29 +67,28 @@ func TestMalformedHeadsAreRefused(t *testing.T) {
 		ok + strings.Repeat("A: b\r\n", mostHeadLines) + "\r\n",
 		strings.Repeat("HTTP/1.1 100 x\r\nA: b\r\n\r\n", mostHeadLines),
 	} {
-		if r, err := parse(head); !errors.Is(err, errMalformed) {
-			t.Errorf("%.60q: got %+v, error %v", head, r, err)
+		if r, err := parseHead(head); !errors.Is(err, errMalformed) {
+			t.Errorf("%.60q: got %+v, error %v, want errMalformed", head, r, err)
 		}
 	}
 }
 
-func TestHeadThatEndsEarly(t *testing.T) {
+func TestTruncatedResponseHead(t *testing.T) {
 	for _, head := range []string{"", "H", "HTTP/1.1 206 x\r\n", "HTTP/1.1 206 x\r\nA: b\r\n", "HTTP/1.1 100 x\r\n\r\n"} {
-		if _, err := parse(head); err != io.ErrUnexpectedEOF {
-			t.Errorf("%q: %v, want unexpected EOF", head, err)
+		if _, err := parseHead(head); err != io.ErrUnexpectedEOF {
+			t.Errorf("%q: error %v, want unexpected EOF", head, err)
 		}
 	}
 }
 
-// FuzzResponse feeds anything to the parser: it must end, and what it accepts must be fit
-// to be reasoned about.
+// FuzzResponse checks that the parser returns for any input, and that the numbers of an accepted head are plausible.
 func FuzzResponse(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 206 Partial Content\r\nContent-Length: 512\r\nContent-Range: bytes 0-511/1024\r\n\r\n"))
 	f.Add([]byte("HTTP/1.0 416 x\r\nContent-Range: bytes */77\r\nConnection: close\r\n\r\n"))
 	f.Add([]byte("HTTP/1.1 100 x\r\n\r\nHTTP/1.1 503 x\r\nRetry-After: 3\r\nTransfer-Encoding: chunked\r\n\r\n"))
 	f.Add([]byte("HTTP/1.1 200 OK\nContent-Length: 1\nContent-Length: 1\n\n"))
 	f.Fuzz(func(t *testing.T, head []byte) {
-		r, err := parse(string(head))
+		r, err := parseHead(string(head))
 		if err != nil {
 			return
 		}
@@ -107,7 +106,7 @@ func TestRequest(t *testing.T) {
 	want := "GET /folder/a%20b-flat.vmdk?dcPath=x HTTP/1.1\r\nHost: esx1\r\nUser-Agent: decamp\r\nAccept-Encoding: identity\r\n" +
 		"Range: bytes=10-14\r\nCookie: vmware_soap_session=\"1\"\r\n\r\n"
 	if err != nil || string(got) != want {
-		t.Errorf("got %q, error %v", got, err)
+		t.Errorf("got %q, error %v, want %q", got, err, want)
 	}
 }
 
@@ -115,10 +114,10 @@ func TestRequestCannotSmuggle(t *testing.T) {
 	r := disk.Range{Len: 1}
 	for _, uri := range []string{"", "folder", "/a b", "/a\r\nX: y", "/\u00e4", "/a\x7f"} {
 		if got, err := appendRequest(nil, "h", uri, "", r); err == nil {
-			t.Errorf("URI %q gave %q", uri, got)
+			t.Errorf("URI %q: got request %q, want an error", uri, got)
 		}
 	}
 	if got, err := appendRequest(nil, "h", "/a", "a=b\r\nX: y", r); err == nil {
-		t.Errorf("cookie gave %q", got)
+		t.Errorf("cookie with a line break: got request %q, want an error", got)
 	}
 }

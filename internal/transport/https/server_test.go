@@ -27,26 +27,24 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// script decides what becomes of a request: the n-th the server got (from 1), for r. Nil
-// answers it as it should be.
-type script func(n int64, r disk.Range) answer
+// script selects the responder of request number n (from 1) for range r. Nil selects the correct answer.
+type script func(n int64, r disk.Range) responder
 
-// answer writes something to a request and reports whether the connection is still good.
-type answer func(s *server, c net.Conn, r disk.Range) bool
+// responder writes an answer and reports whether the connection can be used again.
+type responder func(s *server, c net.Conn, r disk.Range) bool
 
-// server is the smallest HTTPS server that answers ranged GETs, exactly and cheaply, and
-// misbehaves by script.
+// server is a minimal HTTPS server for ranged GETs. Its script can replace answers with faulty ones.
 type server struct {
 	content disk.Source
-	cookie  atomic.Value // string: what requests must carry; "" accepts all
+	cookie  atomic.Value // required Cookie header, a string; "" accepts all
 	cert    atomic.Pointer[tls.Certificate]
 	script  atomic.Pointer[script]
 
 	requests atomic.Int64
-	trouble  atomic.Int64 // requests the script answered
-	peak     atomic.Int64 // connections at a time
+	scripted atomic.Int64 // requests that the script answered
+	peak     atomic.Int64 // highest number of concurrent connections
 
-	wrap     func(net.Conn) net.Conn // around the socket, below TLS; nil: none
+	wrap     func(net.Conn) net.Conn // wraps the socket, below TLS; may be nil
 	listener net.Listener
 	wg       sync.WaitGroup
 	mu       sync.Mutex
@@ -76,11 +74,11 @@ func newServer(content disk.Source, wrap func(net.Conn) net.Conn) (*server, erro
 	s := &server{content: content, listener: l, wrap: wrap, conns: map[net.Conn]bool{}}
 	s.cookie.Store("")
 	s.cert.Store(cert)
-	s.wg.Go(s.accept)
+	s.wg.Go(s.acceptConns)
 	return s, nil
 }
 
-func (s *server) play(sc script) { s.script.Store(&sc) }
+func (s *server) setScript(sc script) { s.script.Store(&sc) }
 
 func (s *server) stop() {
 	s.mu.Lock()
@@ -93,7 +91,7 @@ func (s *server) stop() {
 	s.wg.Wait()
 }
 
-func (s *server) accept() {
+func (s *server) acceptConns() {
 	for {
 		raw, err := s.listener.Accept()
 		if err != nil {
@@ -105,13 +103,13 @@ func (s *server) accept() {
 		} else {
 			s.conns[raw] = true
 			s.peak.Store(max(s.peak.Load(), int64(len(s.conns))))
-			s.wg.Go(func() { s.serve(raw) })
+			s.wg.Go(func() { s.serveConn(raw) })
 		}
 		s.mu.Unlock()
 	}
 }
 
-func (s *server) serve(raw net.Conn) {
+func (s *server) serveConn(raw net.Conn) {
 	defer func() {
 		raw.Close()
 		s.mu.Lock()
@@ -123,7 +121,7 @@ func (s *server) serve(raw net.Conn) {
 		below = s.wrap(raw)
 	}
 	c := tls.Server(below, &tls.Config{
-		NextProtos:     []string{"h2", "http/1.1"}, // as ESXi 8 offers
+		NextProtos:     []string{"h2", "http/1.1"}, // the protocols of ESXi 8
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.Load(), nil },
 	})
 	if c.Handshake() != nil || c.ConnectionState().NegotiatedProtocol != "http/1.1" {
@@ -132,32 +130,32 @@ func (s *server) serve(raw net.Conn) {
 	br := bufio.NewReader(c)
 	for {
 		req, err := http.ReadRequest(br)
-		if err != nil || !s.answer(c, req) {
+		if err != nil || !s.respond(c, req) {
 			return
 		}
 	}
 }
 
-func (s *server) answer(c net.Conn, req *http.Request) bool {
+func (s *server) respond(c net.Conn, req *http.Request) bool {
 	n := s.requests.Add(1)
 	r, err := requestedRange(req.Header.Get("Range"))
 	if err != nil {
-		return plain(400)(s, c, r)
+		return respondStatus(400)(s, c, r)
 	}
 	if want := s.cookie.Load().(string); want != "" && req.Header.Get("Cookie") != want {
-		return plain(401)(s, c, r)
+		return respondStatus(401)(s, c, r)
 	}
 	if sc := s.script.Load(); sc != nil {
 		if a := (*sc)(n, r); a != nil {
-			s.trouble.Add(1)
+			s.scripted.Add(1)
 			return a(s, c, r)
 		}
 	}
-	return s.send(c, r, r.Len, r.Len)
+	return s.sendRange(c, r, r.Len, r.Len)
 }
 
-// send answers r announcing length bytes, of which it sends only so many.
-func (s *server) send(c net.Conn, r disk.Range, length, only int64) bool {
+// sendRange answers r with a Content-Length of length, but sends only the first only bytes.
+func (s *server) sendRange(c net.Conn, r disk.Range, length, only int64) bool {
 	_, err := fmt.Fprintf(c, "HTTP/1.1 206 Partial Content\r\nContent-Type: application/octet-stream\r\n"+
 		"Content-Length: %d\r\nContent-Range: bytes %d-%d/%d\r\n\r\n", length, r.Off, r.End()-1, s.content.Size())
 	if err != nil {
@@ -176,8 +174,8 @@ func (s *server) send(c net.Conn, r disk.Range, length, only int64) bool {
 	return only == length
 }
 
-// plain answers with a status and a short text.
-func plain(status int, fields ...string) answer {
+// respondStatus returns a responder that answers with a status and a short text.
+func respondStatus(status int, fields ...string) responder {
 	return func(_ *server, c net.Conn, _ disk.Range) bool {
 		text := strings.Repeat("<p>no</p>", 20)
 		_, err := fmt.Fprintf(c, "HTTP/1.1 %d No\r\nContent-Length: %d\r\n%s\r\n%s", status, len(text), strings.Join(fields, "\r\n"), text)
@@ -185,19 +183,19 @@ func plain(status int, fields ...string) answer {
 	}
 }
 
-// short sends n bytes of the body and ends the connection in good order.
-func short(n int64) answer {
+// truncateAfter returns a responder that sends n bytes of the body and closes the connection cleanly.
+func truncateAfter(n int64) responder {
 	return func(s *server, c net.Conn, r disk.Range) bool {
-		s.send(c, r, r.Len, min(n, r.Len-1))
+		s.sendRange(c, r, r.Len, min(n, r.Len-1))
 		c.Close() // close_notify and FIN
 		return false
 	}
 }
 
-// reset sends n bytes of the body and resets the connection.
-func reset(n int64) answer {
+// resetAfter returns a responder that sends n bytes of the body and resets the connection.
+func resetAfter(n int64) responder {
 	return func(s *server, c net.Conn, r disk.Range) bool {
-		s.send(c, r, r.Len, min(n, r.Len-1))
+		s.sendRange(c, r, r.Len, min(n, r.Len-1))
 		raw := c.(*tls.Conn).NetConn().(*net.TCPConn)
 		_ = raw.SetLinger(0)
 		raw.Close()
@@ -205,36 +203,36 @@ func reset(n int64) answer {
 	}
 }
 
-// stall sends n bytes of the body and then nothing until the client gives up.
-func stall(n int64) answer {
+// stallAfter returns a responder that sends n bytes of the body and then waits until the client closes the connection.
+func stallAfter(n int64) responder {
 	return func(s *server, c net.Conn, r disk.Range) bool {
-		s.send(c, r, r.Len, min(n, r.Len-1))
+		s.sendRange(c, r, r.Len, min(n, r.Len-1))
 		var b [1]byte
 		_, _ = c.(*tls.Conn).NetConn().Read(b[:])
 		return false
 	}
 }
 
-// shifted claims and sends other bytes than were asked for, of the same number.
-func shifted(s *server, c net.Conn, r disk.Range) bool {
-	return s.send(c, disk.Range{Off: r.Off ^ 512, Len: r.Len}, r.Len, r.Len)
+// wrongRange answers with another range of the same length.
+func wrongRange(s *server, c net.Conn, r disk.Range) bool {
+	return s.sendRange(c, disk.Range{Off: r.Off ^ 512, Len: r.Len}, r.Len, r.Len)
 }
 
-// shorter answers with fewer bytes than were asked for, in perfect form.
-func shorter(s *server, c net.Conn, r disk.Range) bool {
+// wrongLength answers with a valid range that is one byte shorter than the requested one.
+func wrongLength(s *server, c net.Conn, r disk.Range) bool {
 	r.Len--
-	return s.send(c, r, r.Len, r.Len)
+	return s.sendRange(c, r, r.Len, r.Len)
 }
 
-// whole answers 200 with the file from its start.
-func whole(s *server, c net.Conn, r disk.Range) bool {
+// wholeFile answers 200 with the file from its start.
+func wholeFile(s *server, c net.Conn, r disk.Range) bool {
 	_, err := fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", s.content.Size(), make([]byte, 1000))
 	return err == nil && s.content.Size() == 1000
 }
 
-// firstN misbehaves on the first n requests.
-func firstN(n int64, a answer) script {
-	return func(i int64, _ disk.Range) answer {
+// firstN returns a script that answers the first n requests with a.
+func firstN(n int64, a responder) script {
+	return func(i int64, _ disk.Range) responder {
 		if i <= n {
 			return a
 		}
@@ -242,9 +240,9 @@ func firstN(n int64, a answer) script {
 	}
 }
 
-// inTurn gives each answer once, then good ones.
-func inTurn(answers ...answer) script {
-	return func(i int64, _ disk.Range) answer {
+// sequence returns a script that uses each responder once, and answers correctly afterwards.
+func sequence(answers ...responder) script {
+	return func(i int64, _ disk.Range) responder {
 		if i <= int64(len(answers)) {
 			return answers[i-1]
 		}
@@ -252,8 +250,8 @@ func inTurn(answers ...answer) script {
 	}
 }
 
-func always(a answer) script {
-	return func(int64, disk.Range) answer { return a }
+func always(a responder) script {
+	return func(int64, disk.Range) responder { return a }
 }
 
 func requestedRange(h string) (disk.Range, error) {
@@ -281,31 +279,31 @@ func newCertificate() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-// host is the Host of a server: its disk is [ds] vm/disk.vmdk.
-type host struct {
-	addr    string
-	pinned  []byte // DER
-	uri     string
-	size    int64
-	text    string // the descriptor; "" is a right one
-	cookies atomic.Int64
-	files   atomic.Int64 // descriptors that were read
-	renew   func() (string, error)
-	cookie  atomic.Value // string
+// fakeHost is the Host of a server. Its disk is [ds] vm/disk.vmdk.
+type fakeHost struct {
+	addr            string
+	pinned          []byte // DER
+	uri             string
+	size            int64
+	descriptor      string // content of the descriptor; "": a valid one
+	cookieCalls     atomic.Int64
+	descriptorReads atomic.Int64 // descriptors that were read
+	renewCookie     func() (string, error)
+	cookie          atomic.Value // string
 
-	allocated func(disk.Range) ([]disk.Extent, error) // nil: no map
+	allocated func(disk.Range) ([]disk.Extent, error) // allocation map; nil if the host has no map
 }
 
-func newHost(s *server) *host {
-	h := &host{addr: s.listener.Addr().String(), pinned: s.cert.Load().Certificate[0], size: s.content.Size()}
+func newFakeHost(s *server) *fakeHost {
+	h := &fakeHost{addr: s.listener.Addr().String(), pinned: s.cert.Load().Certificate[0], size: s.content.Size()}
 	h.uri = "/folder/vm/disk-flat.vmdk?dcPath=ha-datacenter&dsName=ds"
 	h.cookie.Store("")
 	return h
 }
 
-func (h *host) Addr() string { return h.addr }
+func (h *fakeHost) Addr() string { return h.addr }
 
-func (h *host) TLS() *tls.Config {
+func (h *fakeHost) TLS() *tls.Config {
 	return &tls.Config{
 		InsecureSkipVerify: true,
 		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
@@ -317,44 +315,44 @@ func (h *host) TLS() *tls.Config {
 	}
 }
 
-func (h *host) FileURI(_ string, p inventory.Path) (string, error) {
+func (h *fakeHost) FileURI(_ string, p inventory.Path) (string, error) {
 	if p != (inventory.Path{Datastore: "ds", File: "vm/disk-flat.vmdk"}) {
 		return "", fmt.Errorf("unexpected path %v", p)
 	}
 	return h.uri, nil
 }
 
-func (h *host) Cookie(_ context.Context, stale string) (string, error) {
-	h.cookies.Add(1)
+func (h *fakeHost) Cookie(_ context.Context, stale string) (string, error) {
+	h.cookieCalls.Add(1)
 	now := h.cookie.Load().(string)
-	if stale == "" || stale != now || h.renew == nil {
+	if stale == "" || stale != now || h.renewCookie == nil {
 		return now, nil
 	}
-	fresh, err := h.renew()
+	fresh, err := h.renewCookie()
 	h.cookie.Store(fresh)
 	return fresh, err
 }
 
-func (h *host) ReadFile(context.Context, string, inventory.Path, int64) ([]byte, error) {
-	h.files.Add(1)
-	if h.text != "" {
-		return []byte(h.text), nil
+func (h *fakeHost) ReadFile(context.Context, string, inventory.Path, int64) ([]byte, error) {
+	h.descriptorReads.Add(1)
+	if h.descriptor != "" {
+		return []byte(h.descriptor), nil
 	}
 	return []byte(fmt.Sprintf("# Disk DescriptorFile\nversion=1\nCID=fffffffe\nparentCID=ffffffff\ncreateType=\"vmfs\"\nRW %d VMFS \"disk-flat.vmdk\"\n", h.size/disk.SectorSize)), nil
 }
 
-func (h *host) DiskAtSnapshot(context.Context, inventory.MoRef, int32) (*inventory.Disk, error) {
+func (h *fakeHost) DiskAtSnapshot(context.Context, inventory.MoRef, int32) (*inventory.Disk, error) {
 	return nil, fault.New(fault.NotFound, "it has no snapshots").WithHint("take one first")
 }
 
-func (h *host) Allocated(_ context.Context, _, _ inventory.MoRef, _ int32, r disk.Range) ([]disk.Extent, error) {
+func (h *fakeHost) Allocated(_ context.Context, _, _ inventory.MoRef, _ int32, r disk.Range) ([]disk.Extent, error) {
 	if h.allocated == nil {
 		return nil, fault.New(fault.Unsupported, "no map")
 	}
 	return h.allocated(r)
 }
 
-// testDisk is the one disk of a host.
+// testDisk returns the disk of a fakeHost.
 func testDisk(size int64) transport.Disk {
 	d := inventory.Disk{
 		Key: 2000, Capacity: size, Backing: inventory.Flat, Layers: 1,
@@ -366,7 +364,7 @@ func testDisk(size int64) transport.Disk {
 	}
 }
 
-// noSleep is Options for tests: back-off takes no time and is counted.
+// noSleep returns Options whose Sleep returns at once and counts its calls in slept.
 func noSleep(slept *atomic.Int64) Options {
 	return Options{Sleep: func(ctx context.Context, d time.Duration) error {
 		slept.Add(1)
@@ -374,11 +372,11 @@ func noSleep(slept *atomic.Int64) Options {
 	}}
 }
 
-// openTest starts all of it and opens the disk.
-func openTest(t *testing.T, content disk.Source, change func(*server, *host, *Options)) (*Source, *server) {
+// openTestDisk starts a server and a transport and opens the disk. change may be nil.
+func openTestDisk(t *testing.T, content disk.Source, change func(*server, *fakeHost, *Options)) (*Source, *server) {
 	t.Helper()
 	s := startServer(t, content)
-	h := newHost(s)
+	h := newFakeHost(s)
 	var slept atomic.Int64
 	opts := noSleep(&slept)
 	if change != nil {

@@ -16,7 +16,7 @@ import (
 
 func TestSourceConformance(t *testing.T) {
 	disktest.TestSource(t, func(t *testing.T, want disk.Source) disk.Source {
-		src, _ := openTest(t, want, func(_ *server, h *host, _ *Options) {
+		src, _ := openTestDisk(t, want, func(_ *server, h *fakeHost, _ *Options) {
 			h.allocated = func(r disk.Range) ([]disk.Extent, error) { return want.Extents(context.Background(), r) }
 		})
 		return src
@@ -40,20 +40,20 @@ func readStream(t *testing.T, src *Source, want disk.Source, r disk.Range) error
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, b) {
-		t.Errorf("%v: %d bytes that differ", r, len(got))
+		t.Errorf("%v: the %d bytes of the stream differ from the disk", r, len(got))
 	}
 	return nil
 }
 
-// Where other disks are read a disk begins with little, so that whoever comes last has not to wait
-// for a span of each; from then on it asks for whole spans.
-func TestDiskBeginsWithLittleAmongOthers(t *testing.T) {
+// While other disks are read, the first request of a disk is small, so that a new disk does not wait for a whole
+// span of each. Later requests cover whole spans.
+func TestFirstRequestIsSmallBesideOtherDisks(t *testing.T) {
 	for _, c := range []struct {
 		others int
 		want   []int64 // requests after each stream
 	}{{0, []int64{1, 2, 3}}, {3, []int64{2, 3, 4}}} {
 		want := disk.NewPattern(64 << 20)
-		src, _ := openTest(t, want, nil)
+		src, _ := openTestDisk(t, want, nil)
 		for range c.others {
 			src.pool.addDisk()
 		}
@@ -62,35 +62,35 @@ func TestDiskBeginsWithLittleAmongOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := src.Report(); got.Requests != requests || got.Failures > 0 {
-				t.Errorf("beside %d disks, stream %d: %+v, want %d requests", c.others, i, got, requests)
+				t.Errorf("%d other disks, stream %d: %+v, want %d requests", c.others, i, got, requests)
 			}
 		}
 	}
 }
 
-func TestStreamSurvives(t *testing.T) {
+func TestStreamSurvivesHostFaults(t *testing.T) {
 	cases := []struct {
 		name    string
 		script  script
 		resumes int64
 	}{
-		{"a reset in the body", firstN(3, reset(100_000)), 3},
-		{"a reset before the body", firstN(3, reset(0)), 3},
-		{"a short body with a clean end", firstN(3, short(1<<20)), 3},
-		{"a burst of 503", firstN(5, plain(503, "Retry-After: 1\r\n")), 0},
-		{"a moment of 500", firstN(2, plain(500)), 0},
-		{"three wrong answers", firstN(3, shifted), 0},
-		{"a restart that ends in wrong answers", inTurn(reset(0), reset(0), reset(0), plain(500), plain(500), shifted), 3},
+		{"a reset in the body", firstN(3, resetAfter(100_000)), 3},
+		{"a reset before the body", firstN(3, resetAfter(0)), 3},
+		{"a short body with a clean end", firstN(3, truncateAfter(1<<20)), 3},
+		{"a burst of 503", firstN(5, respondStatus(503, "Retry-After: 1\r\n")), 0},
+		{"a moment of 500", firstN(2, respondStatus(500)), 0},
+		{"three wrong answers", firstN(3, wrongRange), 0},
+		{"a restart that ends in wrong answers", sequence(resetAfter(0), resetAfter(0), resetAfter(0), respondStatus(500), respondStatus(500), wrongRange), 3},
 		{"an interim answer", always(func(s *server, c net.Conn, r disk.Range) bool {
 			_, _ = io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\n")
-			return s.send(c, r, r.Len, r.Len)
+			return s.sendRange(c, r, r.Len, r.Len)
 		}), 0},
 	}
 	want := disk.NewPattern(8 << 20)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			src, s := openTest(t, want, nil)
-			s.play(c.script)
+			src, s := openTestDisk(t, want, nil)
+			s.setScript(c.script)
 			if err := readStream(t, src, want, disk.Range{Off: 12345, Len: 4 << 20}); err != nil {
 				t.Fatal(err)
 			}
@@ -104,11 +104,11 @@ func TestStreamSurvives(t *testing.T) {
 	}
 }
 
-// A machine under load may seem to stall where the script does not.
+// A stalled stream resumes. The number of resumes is a minimum, because a busy machine may stall more often.
 func TestStreamSurvivesAStall(t *testing.T) {
 	want := disk.NewPattern(8 << 20)
-	src, s := openTest(t, want, func(_ *server, _ *host, o *Options) { o.Stall = 200 * time.Millisecond })
-	s.play(firstN(2, stall(4096)))
+	src, s := openTestDisk(t, want, func(_ *server, _ *fakeHost, o *Options) { o.Stall = 200 * time.Millisecond })
+	s.setScript(firstN(2, stallAfter(4096)))
 	if err := readStream(t, src, want, disk.Range{Off: 12345, Len: 4 << 20}); err != nil {
 		t.Fatal(err)
 	}
@@ -120,12 +120,12 @@ func TestStreamSurvivesAStall(t *testing.T) {
 func TestStreamRefuses(t *testing.T) {
 	cases := []struct {
 		name   string
-		answer answer
+		answer responder
 		kind   fault.Kind
 	}{
-		{"fewer bytes", shorter, fault.Corrupt},
-		{"other bytes", shifted, fault.Corrupt},
-		{"the whole file", whole, fault.Corrupt},
+		{"fewer bytes", wrongLength, fault.Corrupt},
+		{"other bytes", wrongRange, fault.Corrupt},
+		{"the whole file", wholeFile, fault.Corrupt},
 		{"garbage", func(_ *server, c net.Conn, _ disk.Range) bool {
 			_, err := io.WriteString(c, "SSH-2.0-OpenSSH\r\n")
 			return err == nil
@@ -134,20 +134,20 @@ func TestStreamRefuses(t *testing.T) {
 			_, err := io.WriteString(c, "HTTP/1.1 206 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n")
 			return err == nil
 		}, fault.Corrupt},
-		{"401 for ever", plain(401), fault.Denied},
-		{"403", plain(403), fault.Denied},
-		{"404", plain(404), fault.NotFound},
-		{"416", plain(416), fault.Corrupt},
-		{"500 for ever", plain(500), fault.Conflict},
-		{"503 for ever", plain(503), fault.Transient},
-		{"resets for ever", reset(0), fault.Transient},
-		{"a redirect", plain(302), fault.Unsupported},
+		{"endless 401", respondStatus(401), fault.Denied},
+		{"403", respondStatus(403), fault.Denied},
+		{"404", respondStatus(404), fault.NotFound},
+		{"416", respondStatus(416), fault.Corrupt},
+		{"endless 500", respondStatus(500), fault.Conflict},
+		{"endless 503", respondStatus(503), fault.Transient},
+		{"endless resets", resetAfter(0), fault.Transient},
+		{"a redirect", respondStatus(302), fault.Unsupported},
 	}
 	want := disk.NewPattern(1 << 20)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			src, s := openTest(t, want, nil)
-			s.play(always(c.answer))
+			src, s := openTestDisk(t, want, nil)
+			s.setScript(always(c.answer))
 			err := readStream(t, src, want, disk.Range{Off: 512, Len: 64 << 10})
 			if !fault.Is(err, c.kind) || fault.HintOf(err) == "" {
 				t.Errorf("got %v (%v, hint %q), want %v with a hint", err, fault.KindOf(err), fault.HintOf(err), c.kind)
@@ -158,26 +158,26 @@ func TestStreamRefuses(t *testing.T) {
 
 func TestFileOfAnotherSizeIsRefused(t *testing.T) {
 	s := startServer(t, disk.NewPattern(2<<20))
-	h := newHost(s)
-	h.size = 1 << 20 // the descriptor and the VM say so
+	h := newFakeHost(s)
+	h.size = 1 << 20 // size in the descriptor and the VM
 	tr := New(h, Options{Sleep: func(context.Context, time.Duration) error { return nil }})
 	defer tr.Close()
 	offer, err := tr.Probe(t.Context(), testDisk(1<<20))
 	if err != nil || offer.Usable || offer.Reason == "" {
-		t.Errorf("offer %+v, error %v", offer, err)
+		t.Errorf("offer %+v, error %v, want a reason against it", offer, err)
 	}
 }
 
 func TestChangedCertificateIsFinal(t *testing.T) {
 	want := disk.NewPattern(4 << 20)
-	src, s := openTest(t, want, nil)
+	src, s := openTestDisk(t, want, nil)
 	other, err := newCertificate()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.play(func(n int64, _ disk.Range) answer {
+	s.setScript(func(n int64, _ disk.Range) responder {
 		s.cert.Store(other)
-		return reset(1 << 20)
+		return resetAfter(1 << 20)
 	})
 	err = readStream(t, src, want, disk.Range{Len: 4 << 20})
 	if !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
@@ -191,10 +191,10 @@ func TestChangedCertificateIsFinal(t *testing.T) {
 func TestExpiredSessionIsRenewedOnce(t *testing.T) {
 	want := disk.NewPattern(1 << 20)
 	var renewals int
-	src, _ := openTest(t, want, func(s *server, h *host, _ *Options) {
+	src, _ := openTestDisk(t, want, func(s *server, h *fakeHost, _ *Options) {
 		s.cookie.Store("vmware_soap_session=\"2\"")
 		h.cookie.Store("vmware_soap_session=\"1\"")
-		h.renew = func() (string, error) { renewals++; return "vmware_soap_session=\"2\"", nil }
+		h.renewCookie = func() (string, error) { renewals++; return "vmware_soap_session=\"2\"", nil }
 	})
 	for range 3 {
 		if err := readStream(t, src, want, disk.Range{Len: 1 << 20}); err != nil {
@@ -208,8 +208,8 @@ func TestExpiredSessionIsRenewedOnce(t *testing.T) {
 
 func TestCanceledStreamStops(t *testing.T) {
 	want := disk.NewPattern(4 << 20)
-	src, s := openTest(t, want, nil)
-	s.play(always(stall(1 << 20)))
+	src, s := openTestDisk(t, want, nil)
+	s.setScript(always(stallAfter(1 << 20)))
 	ctx, cancel := context.WithCancel(t.Context())
 	body, err := src.Hints().Stream(ctx, disk.Range{Len: 4 << 20})
 	if err != nil {
@@ -225,9 +225,9 @@ func TestCanceledStreamStops(t *testing.T) {
 	}
 }
 
-func TestEarlyCloseLeavesTheTransportUsable(t *testing.T) {
+func TestEarlyCloseKeepsTransportUsable(t *testing.T) {
 	want := disk.NewPattern(64 << 20)
-	src, _ := openTest(t, want, func(_ *server, _ *host, o *Options) { o.MaxConnections = 1 })
+	src, _ := openTestDisk(t, want, func(_ *server, _ *fakeHost, o *Options) { o.MaxConnections = 1 })
 	for _, keep := range []int64{1, 4 << 20} {
 		body, err := src.Hints().Stream(t.Context(), disk.Range{Len: 4<<20 + 10_000})
 		if err != nil {
@@ -245,16 +245,16 @@ func TestEarlyCloseLeavesTheTransportUsable(t *testing.T) {
 	}
 }
 
-func TestSecondRequestIsSentBeforeTheFirstAnswerEnds(t *testing.T) {
+func TestRequestsOverlap(t *testing.T) {
 	want := disk.NewPattern(8 << 20)
-	src, s := openTest(t, want, func(_ *server, _ *host, o *Options) { o.MaxConnections = 1 })
+	src, s := openTestDisk(t, want, func(_ *server, _ *fakeHost, o *Options) { o.MaxConnections = 1 })
 	first, err := src.Hints().Stream(t.Context(), disk.Range{Len: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	second := make(chan error, 1)
 	go func() { second <- readStream(t, src, want, disk.Range{Off: 1 << 20, Len: 1 << 20}) }()
-	for s.requests.Load() < 2 { // the first answer fits the socket's buffers: the server goes on
+	for s.requests.Load() < 2 { // the first answer fits into the socket buffers, so the server reads the second request
 		select {
 		case err := <-second:
 			t.Fatalf("the second stream ended before its turn: %v", err)

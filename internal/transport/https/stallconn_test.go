@@ -29,9 +29,9 @@ func stallConnPair(t *testing.T, stall time.Duration) (*stallConn, net.Conn) {
 	return newStallConn(near, stall, func(int) {}), far
 }
 
-// What arrived must come out although the rest of the body never does: the low-water mark
-// may delay bytes, not keep them.
-func TestLowWaterKeepsNothing(t *testing.T) {
+// Read returns bytes that have arrived even if the rest of the body never arrives: the low-water mark may only
+// delay them.
+func TestLowWaterDeliversPartialData(t *testing.T) {
 	w, far := stallConnPair(t, 50*time.Millisecond)
 	w.expect = 10 << 20
 	if _, err := far.Write([]byte("little")); err != nil {
@@ -40,14 +40,14 @@ func TestLowWaterKeepsNothing(t *testing.T) {
 	b := make([]byte, 100)
 	n, err := w.Read(b)
 	if err != nil || string(b[:n]) != "little" {
-		t.Errorf("got %q, error %v", b[:n], err)
+		t.Errorf("got %q, error %v, want %q", b[:n], err, "little")
 	}
 	if _, err := w.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("got %v from a wire that stalls, want its deadline", err)
+		t.Errorf("got %v from a stalled connection, want ErrDeadlineExceeded", err)
 	}
 }
 
-func TestLowWaterPassesAnEnd(t *testing.T) {
+func TestLowWaterDeliversEOF(t *testing.T) {
 	w, far := stallConnPair(t, time.Minute)
 	w.expect = 10 << 20
 	if _, err := far.Write(make([]byte, 1000)); err != nil {
@@ -56,6 +56,6 @@ func TestLowWaterPassesAnEnd(t *testing.T) {
 	far.Close()
 	n, err := io.Copy(io.Discard, w)
 	if n != 1000 || err != nil {
-		t.Errorf("%d bytes, error %v", n, err)
+		t.Errorf("got %d bytes, error %v, want 1000", n, err)
 	}
 }

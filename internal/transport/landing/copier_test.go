@@ -15,8 +15,8 @@ import (
 	"github.com/decamp/decamp/internal/transport/landing"
 )
 
-// shells logs in to the rig's host by SSH.
-func (r *rig) shells() landing.Shells {
+// openShells logs in to the rig's host by SSH.
+func (r *rig) openShells() landing.Shells {
 	key, err := shell.FingerprintOf([]byte(r.lab.SSHHostKey("")))
 	r.must(err)
 	s, err := shell.Dial(r.Context(), shell.Config{
@@ -24,79 +24,79 @@ func (r *rig) shells() landing.Shells {
 		Password: func(context.Context) (esx.Secret, error) { return esx.Secret(r.lab.Password()), nil },
 	})
 	r.must(err)
-	r.Cleanup(func() { r.check(s.Close()) })
+	r.Cleanup(func() { r.checkError(s.Close()) })
 	return func(context.Context, inventory.MoRef) (*shell.Shell, error) { return s, nil }
 }
 
-// bySSH is a landing that asks by SSH where the API may not, and records what it begins.
-func (r *rig) bySSH(chosen func(inventory.MoRef, error), copies int64) *landing.Transport {
-	open := r.shells()
+// newSSHLanding returns a landing that copies by SSH if the API refuses, and records its jobs.
+func (r *rig) newSSHLanding(onSSH func(inventory.MoRef, error), copies int64) *landing.Transport {
+	open := r.openShells()
 	choice := &landing.Choice{
-		API: landing.API{Host: r.session}, Chosen: chosen,
+		API: landing.API{Host: r.session}, Chosen: onSSH,
 		SSH: &landing.SSH{Open: open, Copies: copies, Leftovers: r.leftovers(), Server: r.lab.Addr()},
 	}
 	t := landing.New(landing.WithShell{Host: r.session, Open: open, Refused: choice.Refused}, landing.Options{
-		Dir: r.dir, Ports: r.ports, Memory: 64 << 20, Leftovers: r.leftovers(), Server: r.lab.Addr(), After: soon,
+		Dir: r.dir, Ports: r.ports, Memory: 64 << 20, Leftovers: r.leftovers(), Server: r.lab.Addr(), After: fastAfter,
 		Copier: choice,
 	})
-	r.Cleanup(func() { r.check(t.Close()) })
+	r.Cleanup(func() { r.checkError(t.Close()) })
 	return t
 }
 
-// sshRig is a rig with a free licence, so that all is done by SSH, and memory on the host
-// for so many copies.
-func sshRig(t *testing.T, room int, disks ...lab.Disk) *rig {
+// newSSHRig returns a rig with a free licence, so that all copies are made by SSH, and with memory on the host
+// for maxClones copies.
+func newSSHRig(t *testing.T, maxClones int, disks ...lab.Disk) *rig {
 	t.Helper()
 	return newRigOf(t, lab.Config{
-		ReadOnlyLicence: true, SSH: lab.SSH{Enabled: true, MaxClones: room}, VMs: []lab.VM{{Name: "web 01", Disks: disks}},
+		ReadOnlyLicence: true, SSH: lab.SSH{Enabled: true, MaxClones: maxClones}, VMs: []lab.VM{{Name: "web 01", Disks: disks}},
 	})
 }
 
-// A host has memory for few copies: the others wait, and none is killed for it.
-func TestCopiesBySSHWaitForEachOther(t *testing.T) {
+// If a host has memory for few copies, the other copies wait, and none is killed.
+func TestConcurrentSSHCopiesAreLimited(t *testing.T) {
 	const room = 2
 	var disks []lab.Disk
 	for i := range 5 {
 		disks = append(disks, lab.Disk{Capacity: 4 << 20, Fill: 50, Seed: uint64(i + 1)})
 	}
-	r := sshRig(t, room, disks...)
-	told := 0
-	tr := r.bySSH(func(_ inventory.MoRef, why error) {
-		told++
+	r := newSSHRig(t, room, disks...)
+	sshHosts := 0
+	tr := r.newSSHLanding(func(_ inventory.MoRef, why error) {
+		sshHosts++
 		if !esx.Forbidden(why) {
-			t.Errorf("by SSH because of %v", why)
+			t.Errorf("the copy is made by SSH because of %v, want a refusal of the API", why)
 		}
 	}, 0)
 	var landing sync.WaitGroup
 	files, errs := make([]image.File, len(disks)), make([]error, len(disks))
 	for i := range disks {
-		landing.Go(func() { files[i], errs[i] = r.land(tr, i, image.Raw) })
+		landing.Go(func() { files[i], errs[i] = r.landDisk(tr, i, image.Raw) })
 	}
 	landing.Wait()
 	for i := range disks {
 		r.must(errs[i])
-		r.same(files[i], i)
+		r.requireSameContent(files[i], i)
 	}
-	if told != 1 {
-		t.Errorf("told %d times", told)
+	if sshHosts != 1 {
+		t.Errorf("Chosen was called %d times, want 1", sshHosts)
 	}
 	r.must(tr.Close())
 	if list, err := r.leftovers().List(); err != nil || len(list) > 0 {
-		t.Errorf("on record: %v, %v", list, err)
+		t.Errorf("leftovers: %v, %v, want none", list, err)
 	}
 }
 
-// With more at once than the host has memory for, those that are killed may be tried again.
-func TestCopyThatIsKilledIsTransient(t *testing.T) {
-	r := sshRig(t, 1, lab.Disk{Capacity: 4 << 20, Fill: 50, Seed: 1}, lab.Disk{Capacity: 4 << 20, Fill: 50, Seed: 2})
+// If more copies run than the host has memory for, a killed copy fails with fault.Transient.
+func TestKilledCopyIsTransient(t *testing.T) {
+	r := newSSHRig(t, 1, lab.Disk{Capacity: 4 << 20, Fill: 50, Seed: 1}, lab.Disk{Capacity: 4 << 20, Fill: 50, Seed: 2})
 	r.lab.Faults().Add(lab.Fault{Kind: lab.FaultCloneStall, At: 2 << 20})
-	tr := r.bySSH(nil, 2)
+	tr := r.newSSHLanding(nil, 2)
 	ended := make(chan error, 2)
 	for i := range 2 {
-		go func() { _, err := r.land(tr, i, image.Raw); ended <- err }()
+		go func() { _, err := r.landDisk(tr, i, image.Raw); ended <- err }()
 	}
 	if err := <-ended; !fault.Is(err, fault.Transient) {
-		t.Errorf("the one that found no room: %v", err)
+		t.Errorf("error of the killed copy: %v, want kind Transient", err)
 	}
 	r.lab.Faults().Clear()
 	r.must(<-ended)
@@ -104,32 +104,32 @@ func TestCopyThatIsKilledIsTransient(t *testing.T) {
 	r.must(err)
 	for _, rec := range list {
 		if rec.Kind == "shell-job" {
-			t.Errorf("on record: %+v", rec)
+			t.Errorf("leftover %+v, want no shell job", rec)
 		}
 	}
 }
 
-// calls is a Copier that counts its calls and always returns err.
-type calls struct {
+// countingCopier is a Copier that counts its calls and always returns err.
+type countingCopier struct {
 	n   int
 	err error
 }
 
-func (c *calls) CopyDisk(context.Context, inventory.MoRef, esx.DiskCopy, func()) error {
+func (c *countingCopier) CopyDisk(context.Context, inventory.MoRef, esx.DiskCopy, func()) error {
 	c.n++
 	return c.err
 }
 
-// Disks without a flat file are copied by SSH, also on a host whose API copies other disks.
-func TestDisksWithoutAFileAreCopiedBySSH(t *testing.T) {
-	api, ssh := &calls{}, &calls{}
-	choice := &landing.Choice{API: api, SSH: ssh, Chosen: func(inventory.MoRef, error) { t.Error("the API refused nothing") }}
+// Disks without a flat file are copied by SSH, even on a host whose API copies other disks.
+func TestDisksWithoutFlatFileAreCopiedBySSH(t *testing.T) {
+	api, ssh := &countingCopier{}, &countingCopier{}
+	choice := &landing.Choice{API: api, SSH: ssh, Chosen: func(inventory.MoRef, error) { t.Error("Chosen was called, but the API refused nothing") }}
 	for i, want := range []struct{ api, ssh int }{{0, 1}, {1, 1}} {
 		if err := choice.CopyDisk(t.Context(), "host-1", esx.DiskCopy{Object: i == 0}, func() {}); err != nil {
 			t.Error(err)
 		}
 		if api.n != want.api || ssh.n != want.ssh {
-			t.Errorf("copy %d: %d by the API, %d by SSH, want %+v", i, api.n, ssh.n, want)
+			t.Errorf("after copy %d: %d copies by the API, %d by SSH, want %+v", i, api.n, ssh.n, want)
 		}
 	}
 }

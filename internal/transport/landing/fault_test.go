@@ -17,175 +17,175 @@ import (
 	"github.com/decamp/decamp/internal/transport/landing"
 )
 
-// aDisk is large enough that its copy is seen under way.
-func aDisk() lab.Disk { return lab.Disk{Capacity: 48 << 20, Fill: 90, Seed: 8} }
+// largeDisk returns a disk whose copy takes long enough for progress reports.
+func largeDisk() lab.Disk { return lab.Disk{Capacity: 48 << 20, Fill: 90, Seed: 8} }
 
-// inject makes the next copy meet a fault at its 24th MiB.
-func (r *rig) inject(kind lab.FaultKind) {
+// injectFault injects a fault into the next copy, at its 24th MiB.
+func (r *rig) injectFault(kind lab.FaultKind) {
 	r.Helper()
 	_, err := r.lab.Faults().Add(lab.Fault{Kind: kind, Path: "disk.vmdk", At: 24 << 20, Count: 1})
 	r.must(err)
 	r.Cleanup(r.lab.Faults().Release)
 }
 
-// underWay begins to land the first disk at path, and returns when half of it is here and
-// the host stands still. The channel has the outcome.
-func (r *rig) underWay(tr *landing.Transport, host *odd, path string) <-chan error {
+// startStalledCopy starts to land the first disk at path, and returns when half of it has landed and the host
+// stalls. The channel receives the result.
+func (r *rig) startStalledCopy(tr *landing.Transport, host *fakeHost, path string) <-chan error {
 	r.Helper()
-	r.inject(lab.FaultCloneStall)
+	r.injectFault(lab.FaultCloneStall)
 	seen := make(chan bool, 1)
-	host.progress = func(int) {
+	host.onProgress = func(int) {
 		select {
 		case seen <- true:
 		default:
 		}
 	}
 	ended := make(chan error, 1)
-	_, job := jobOf(path, &r.vm.Disks[0], image.Raw)
-	go func() { ended <- r.fill(tr, transport.Disk{VM: r.vm, Disk: &r.vm.Disks[0]}, job) }()
+	_, job := newImageJob(path, &r.vm.Disks[0], image.Raw)
+	go func() { ended <- r.fillImage(tr, transport.Disk{VM: r.vm, Disk: &r.vm.Disks[0]}, job) }()
 	select {
 	case <-seen:
 	case err := <-ended:
-		r.Fatalf("it ended at once: %v", err)
+		r.Fatalf("the copy ended before it stalled: %v", err)
 	}
 	return ended
 }
 
-// passes checks that an error is one that a migration tries again for, with a remedy.
-func (r *rig) passes(err error) {
+// requireRetryable checks that err has a hint and a kind for which a migration tries again.
+func (r *rig) requireRetryable(err error) {
 	r.Helper()
 	if k := fault.KindOf(err); err == nil || k != fault.Transient && k != fault.Unreachable || fault.HintOf(err) == "" {
-		r.Errorf("%v (%v, remedy: %s)", err, k, fault.HintOf(err))
+		r.Errorf("error %v of kind %v with hint %q, want Transient or Unreachable and a hint", err, k, fault.HintOf(err))
 	}
 }
 
-// gone checks that nothing is left on the host in the end.
-func (r *rig) gone(tr *landing.Transport, told *complaints) {
+// closeAndRequireClean closes the landing and checks that nothing is left on the host or recorded.
+func (r *rig) closeAndRequireClean(tr *landing.Transport, stays *errorList) {
 	r.Helper()
 	r.must(tr.Close())
-	if all := told.take(); len(all) > 0 {
-		r.Errorf("told: %v", all)
+	if all := stays.take(); len(all) > 0 {
+		r.Errorf("Stays was called with %v", all)
 	}
-	if r.mounted() || r.recorded() > 0 {
-		r.Errorf("mounted %v, %d on record", r.mounted(), r.recorded())
+	if r.hasDatastore() || r.recordCount() > 0 {
+		r.Errorf("mounted %v, %d records, want neither", r.hasDatastore(), r.recordCount())
 	}
 }
 
-// A copy that fails at the host, or that another administrator cancels, is landed again.
-func TestCopyThatFailsIsLandedAgain(t *testing.T) {
+// A copy that fails on the host, or that another administrator cancels, succeeds when it is landed again.
+func TestFailedCopyIsLandedAgain(t *testing.T) {
 	for _, kind := range []lab.FaultKind{lab.FaultCloneFail, lab.FaultCloneKill} {
 		t.Run(string(kind), func(t *testing.T) {
-			r := newRig(t, aDisk())
-			tr, told := r.landingOf(&odd{})
-			r.inject(kind)
+			r := newRig(t, largeDisk())
+			tr, stays := r.newLandingFor(&fakeHost{})
+			r.injectFault(kind)
 			path := filepath.Join(t.TempDir(), "disk.raw")
-			f, job := jobOf(path, &r.vm.Disks[0], image.Raw)
+			f, job := newImageJob(path, &r.vm.Disks[0], image.Raw)
 			d := transport.Disk{VM: r.vm, Disk: &r.vm.Disks[0]}
-			r.passes(r.fill(tr, d, job))
-			r.must(r.fill(tr, d, job))
-			r.same(f, 0)
-			r.gone(tr, told)
+			r.requireRetryable(r.fillImage(tr, d, job))
+			r.must(r.fillImage(tr, d, job))
+			r.requireSameContent(f, 0)
+			r.closeAndRequireClean(tr, stays)
 		})
 	}
 }
 
-func TestCopyThatStandsStillIsEnded(t *testing.T) {
+func TestStalledCopyIsEnded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	r := newRig(t, aDisk())
+	r := newRig(t, largeDisk())
 	path := filepath.Join(t.TempDir(), "disk.raw")
-	host := &odd{}
-	tr, told := r.landingOf(host, func(o *landing.Options) { o.Stall = 400 * time.Second }) // ten seconds, as soon counts
-	err := <-r.underWay(tr, host, path)
-	r.passes(err)
+	host := &fakeHost{}
+	tr, stays := r.newLandingFor(host, func(o *landing.Options) { o.Stall = 400 * time.Second }) // ten seconds with fastAfter
+	err := <-r.startStalledCopy(tr, host, path)
+	r.requireRetryable(err)
 	if !strings.Contains(fmt.Sprint(err), "made no progress") {
-		t.Errorf("%v", err)
+		t.Errorf("error %v, want one about missing progress", err)
 	}
-	r.gone(tr, told) // the host's copy was ended, or it would hold the file
-	again, told := r.landingOf(&odd{})
-	r.same(r.landAt(again, path), 0)
-	r.gone(again, told)
+	r.closeAndRequireClean(tr, stays) // a running copy would keep the file open
+	again, stays := r.newLandingFor(&fakeHost{})
+	r.requireSameContent(r.landAt(again, path), 0)
+	r.closeAndRequireClean(again, stays)
 }
 
-// A copy that waits for its turn does not stand still.
-func TestCopyThatWaitsForItsTurnIsNotEnded(t *testing.T) {
+// A copy that waits for its turn does not count as stalled.
+func TestWaitingCopyDoesNotStall(t *testing.T) {
 	r := newRig(t, smallDisk())
 	const stall = time.Hour
-	looked := make(chan bool)
+	checked := make(chan bool)
 	begun := make(chan bool)
-	tr, told := r.landingOf(&odd{turn: func() {
-		for range 20 { // several times as often as it takes
-			<-looked
+	tr, stays := r.newLandingFor(&fakeHost{beforeCopy: func() {
+		for range 20 { // several times the number of checks until a stall
+			<-checked
 		}
 		close(begun)
 	}}, func(o *landing.Options) {
 		o.Stall = stall
 		o.After = func(d time.Duration) <-chan time.Time {
-			if d < time.Minute { // not of the watch
-				return soon(d)
+			if d < time.Minute { // not the stall check
+				return fastAfter(d)
 			}
 			c := make(chan time.Time, 1)
 			select {
-			case looked <- true:
+			case checked <- true:
 				c <- time.Now()
-			case <-begun: // it is not looked at any more
+			case <-begun: // the copy has begun
 			}
 			return c
 		}
 	})
-	f, err := r.land(tr, 0, image.Raw)
+	f, err := r.landDisk(tr, 0, image.Raw)
 	r.must(err)
-	r.same(f, 0)
-	r.gone(tr, told)
+	r.requireSameContent(f, 0)
+	r.closeAndRequireClean(tr, stays)
 }
 
-// The session ends while the task runs: the task is found again by a new one.
+// If the session ends while the task runs, a new session finds the task.
 func TestSessionLostWhileTheTaskRuns(t *testing.T) {
-	r := newRig(t, aDisk())
+	r := newRig(t, largeDisk())
 	path := filepath.Join(t.TempDir(), "disk.raw")
-	host := &odd{}
-	tr, told := r.landingOf(host)
-	ended := r.underWay(tr, host, path)
+	host := &fakeHost{}
+	tr, stays := r.newLandingFor(host)
+	ended := r.startStalledCopy(tr, host, path)
 	r.lab.KillSessions()
 	r.lab.Faults().Release()
 	r.must(<-ended)
-	f, _ := jobOf(path, &r.vm.Disks[0], image.Raw)
-	r.same(f, 0)
-	r.gone(tr, told)
+	f, _ := newImageJob(path, &r.vm.Disks[0], image.Raw)
+	r.requireSameContent(f, 0)
+	r.closeAndRequireClean(tr, stays)
 }
 
-// The host loses power in the middle of a copy, and comes back.
+// If the host loses power during a copy, the disk lands after the host has restarted.
 func TestHostLosesPowerInACopy(t *testing.T) {
 	for _, remembers := range []bool{true, false} {
 		t.Run(fmt.Sprintf("mounts remembered %v", remembers), func(t *testing.T) {
-			r := newRig(t, aDisk())
+			r := newRig(t, largeDisk())
 			path := filepath.Join(t.TempDir(), "disk.raw")
-			host := &odd{}
-			tr, told := r.landingOf(host)
-			ended := r.underWay(tr, host, path)
+			host := &fakeHost{}
+			tr, stays := r.newLandingFor(host)
+			ended := r.startStalledCopy(tr, host, path)
 			r.must(r.lab.Stop())
 			r.lab.PowerCutHost()
-			r.passes(<-ended)
+			r.requireRetryable(<-ended)
 			r.must(r.lab.Resume())
 			if remembers {
 				r.must(r.lab.BootHost())
 			}
-			r.same(r.landAt(tr, path), 0)
-			r.gone(tr, told)
+			r.requireSameContent(r.landAt(tr, path), 0)
+			r.closeAndRequireClean(tr, stays)
 		})
 	}
 }
 
-// The network to us is away. For less than the host waits, nobody notices; for longer, its
-// copy fails, and is landed again.
-func TestNetworkIsAway(t *testing.T) {
+// A network outage that is shorter than the host's APD timeout does not disturb the copy. After a longer one
+// the copy fails, and the disk is landed again.
+func TestLandingSurvivesNetworkOutage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	for name, tc := range map[string]struct {
 		apd  time.Duration
-		when nfsclient.EventKind // it comes back
+		when nfsclient.EventKind // event at which the network returns
 	}{
 		"shorter than APD": {time.Hour, nfsclient.APDStarted},
 		"longer than APD":  {time.Second, nfsclient.APDTimedOut},
@@ -196,7 +196,7 @@ func TestNetworkIsAway(t *testing.T) {
 				NFS: lab.NFS{
 					Times: nfsclient.Times{
 						Heartbeat: 50 * time.Millisecond, Reconnect: 20 * time.Millisecond, APD: tc.apd, GiveUp: time.Hour,
-						HeartbeatTimeout: 2 * time.Second, // a busy machine answers within it
+						HeartbeatTimeout: 2 * time.Second, // long enough for a busy machine
 					},
 					OnEvent: func(_, _ string, e nfsclient.Event) {
 						select {
@@ -205,34 +205,34 @@ func TestNetworkIsAway(t *testing.T) {
 						}
 					},
 				},
-				VMs: []lab.VM{{Name: "web 01", Disks: []lab.Disk{aDisk()}}},
+				VMs: []lab.VM{{Name: "web 01", Disks: []lab.Disk{largeDisk()}}},
 			})
 			path := filepath.Join(t.TempDir(), "disk.raw")
-			host := &odd{}
-			tr, told := r.landingOf(host)
-			ended := r.underWay(tr, host, path)
+			host := &fakeHost{}
+			tr, stays := r.newLandingFor(host)
+			ended := r.startStalledCopy(tr, host, path)
 			r.lab.CutNFS()
 			r.lab.Faults().Release()
-			until(t, events, tc.when)
+			waitForEvent(t, events, tc.when)
 			if tc.when == nfsclient.APDTimedOut {
-				r.passes(<-ended)
+				r.requireRetryable(<-ended)
 			}
 			r.lab.HealNFS()
-			f, _ := jobOf(path, &r.vm.Disks[0], image.Raw)
+			f, _ := newImageJob(path, &r.vm.Disks[0], image.Raw)
 			if tc.when == nfsclient.APDTimedOut {
-				until(t, events, nfsclient.APDCleared)
+				waitForEvent(t, events, nfsclient.APDCleared)
 				r.landAt(tr, path)
 			} else {
 				r.must(<-ended)
 			}
-			r.same(f, 0)
-			r.gone(tr, told)
+			r.requireSameContent(f, 0)
+			r.closeAndRequireClean(tr, stays)
 		})
 	}
 }
 
-// until waits for an event.
-func until(t *testing.T, events <-chan nfsclient.EventKind, want nfsclient.EventKind) {
+// waitForEvent waits for an event.
+func waitForEvent(t *testing.T, events <-chan nfsclient.EventKind, want nfsclient.EventKind) {
 	t.Helper()
 	for {
 		select {
@@ -241,44 +241,44 @@ func until(t *testing.T, events <-chan nfsclient.EventKind, want nfsclient.Event
 				return
 			}
 		case <-t.Context().Done():
-			t.Fatalf("no %s", want)
+			t.Fatalf("no event %s", want)
 		}
 	}
 }
 
-// A vCenter has several hosts, and refuses to be asked for thin copies.
-func TestLandingFromAVCenter(t *testing.T) {
-	r := newRigOf(t, lab.Config{VCenter: true, VMs: []lab.VM{{Name: "web 01", Disks: []lab.Disk{aDisk(), smallDisk()}}}})
-	tr, told := r.landingOf(&odd{})
+// With a vCenter, which has several hosts and refuses thin copies, the datastore is mounted only on the host of the VM.
+func TestLandingFromVCenter(t *testing.T) {
+	r := newRigOf(t, lab.Config{VCenter: true, VMs: []lab.VM{{Name: "web 01", Disks: []lab.Disk{largeDisk(), smallDisk()}}}})
+	tr, stays := r.newLandingFor(&fakeHost{})
 	for n := range r.vm.Disks {
-		f, err := r.land(tr, n, image.QCOW2)
+		f, err := r.landDisk(tr, n, image.QCOW2)
 		r.must(err)
-		r.same(f, n)
+		r.requireSameContent(f, n)
 	}
 	if m := r.lab.Mounts(); len(m) != 1 || m[0].Host != string(r.vm.Host) {
-		t.Errorf("mounted on %+v, the VM is on %s", m, r.vm.Host)
+		t.Errorf("mounts %+v, want one on %s, the host of the VM", m, r.vm.Host)
 	}
-	r.gone(tr, told)
+	r.closeAndRequireClean(tr, stays)
 }
 
-// One disk's copy fails while another of the same host lands: that one is not disturbed.
-func TestOneCopyFailsAndTheOtherGoesOn(t *testing.T) {
-	r := newRig(t, aDisk(), lab.Disk{Capacity: 32 << 20, Fill: 90, Seed: 9})
-	tr, told := r.landingOf(&odd{})
-	r.inject(lab.FaultCloneFail)
+// The failure of one disk's copy does not disturb another copy of the same host.
+func TestFailedCopyDoesNotDisturbOthers(t *testing.T) {
+	r := newRig(t, largeDisk(), lab.Disk{Capacity: 32 << 20, Fill: 90, Seed: 9})
+	tr, stays := r.newLandingFor(&fakeHost{})
+	r.injectFault(lab.FaultCloneFail)
 	var g errgroup.Group
 	for n := range r.vm.Disks {
-		f, job := jobOf(filepath.Join(t.TempDir(), "disk.raw"), &r.vm.Disks[n], image.Raw)
+		f, job := newImageJob(filepath.Join(t.TempDir(), "disk.raw"), &r.vm.Disks[n], image.Raw)
 		d := transport.Disk{VM: r.vm, Disk: &r.vm.Disks[n]}
 		g.Go(func() error {
-			err := r.fill(tr, d, job)
+			err := r.fillImage(tr, d, job)
 			if fault.Is(err, fault.Transient) {
-				err = r.fill(tr, d, job)
+				err = r.fillImage(tr, d, job)
 			}
 			return err
 		})
-		defer func() { r.same(f, n) }()
+		defer func() { r.requireSameContent(f, n) }()
 	}
 	r.must(g.Wait())
-	r.gone(tr, told)
+	r.closeAndRequireClean(tr, stays)
 }

@@ -34,9 +34,9 @@ type rig struct {
 	session *esx.Session
 	vm      *inventory.VM
 	state   string
-	dir     string // of the landing
+	dir     string // folder of the landing
 	ports   nfs.Ports
-	told    log
+	log     logBuffer
 }
 
 func newRig(t *testing.T, disks ...lab.Disk) *rig {
@@ -44,19 +44,20 @@ func newRig(t *testing.T, disks ...lab.Disk) *rig {
 	return newRigOf(t, lab.Config{VMs: []lab.VM{{Name: "web 01", Disks: disks}}})
 }
 
-// newRigOf is a rig whose lab is as it says, but for where the port mapper is.
+// newRigOf starts a rig whose lab has the configuration cfg. It sets the port mapper if cfg does not.
 func newRigOf(t *testing.T, cfg lab.Config) *rig {
 	t.Helper()
 	r := &rig{T: t, state: t.TempDir()}
 	r.dir = filepath.Join(r.state, "landing")
-	r.ports = nfs.Ports{NFS: loopback.Reserve(t), Portmap: loopback.Reserve(t)} // the same after a restart: hosts do not ask again
+	// The ports stay the same after a restart, because hosts do not query them again.
+	r.ports = nfs.Ports{NFS: loopback.Reserve(t), Portmap: loopback.Reserve(t)}
 	if cfg.NFS.Portmap == "" {
 		cfg.NFS.Portmap = r.ports.Portmap
 	}
 	var err error
 	r.lab, err = lab.Start(context.Background(), cfg)
 	r.must(err)
-	t.Cleanup(func() { r.check(r.lab.Close()) })
+	t.Cleanup(func() { r.checkError(r.lab.Close()) })
 	scheme := "esxi"
 	if cfg.VCenter {
 		scheme = "vcenter"
@@ -64,7 +65,7 @@ func newRigOf(t *testing.T, cfg lab.Config) *rig {
 	r.session, err = esx.Dial(t.Context(), esx.Config{
 		URL:         &url.URL{Scheme: scheme, User: url.User(r.lab.User()), Host: r.lab.Addr()},
 		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(r.lab.Password()), nil },
-		Fingerprint: r.lab.Fingerprint(), After: soon,
+		Fingerprint: r.lab.Fingerprint(), After: fastAfter,
 	})
 	r.must(err)
 	t.Cleanup(func() { r.session.Close() })
@@ -76,33 +77,33 @@ func newRigOf(t *testing.T, cfg lab.Config) *rig {
 func (r *rig) must(err error) {
 	r.Helper()
 	if err != nil {
-		r.Fatalf("%v (remedy: %s)", err, fault.HintOf(err))
+		r.Fatalf("%v (hint: %s)", err, fault.HintOf(err))
 	}
 }
 
-func (r *rig) check(err error) {
+func (r *rig) checkError(err error) {
 	r.Helper()
 	if err != nil {
 		r.Error(err)
 	}
 }
 
-// soon makes the looks at a task, and the attempts to unmount, follow each other quickly.
-func soon(d time.Duration) <-chan time.Time { return time.After(d / 40) }
+// fastAfter is a clock that makes waits 40 times shorter, for task checks and unmount attempts.
+func fastAfter(d time.Duration) <-chan time.Time { return time.After(d / 40) }
 
-// log keeps what is logged.
-type log struct {
+// logBuffer keeps the log.
+type logBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (l *log) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *log) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
@@ -110,34 +111,34 @@ func (l *log) String() string {
 
 func (r *rig) leftovers() *cleanup.Store { return cleanup.NewStore(r.state) }
 
-func (r *rig) options() landing.Options {
+func (r *rig) landingOptions() landing.Options {
 	return landing.Options{
 		Dir: r.dir, Ports: r.ports, Memory: 64 << 20, Leftovers: r.leftovers(), Server: r.lab.Addr(),
-		After: soon, Log: slog.New(slog.NewTextHandler(&r.told, nil)),
+		After: fastAfter, Log: slog.New(slog.NewTextHandler(&r.log, nil)),
 	}
 }
 
-func (r *rig) landing() *landing.Transport {
-	t := landing.New(r.session, r.options())
-	r.Cleanup(func() { r.check(t.Close()) })
+func (r *rig) newLanding() *landing.Transport {
+	t := landing.New(r.session, r.landingOptions())
+	r.Cleanup(func() { r.checkError(t.Close()) })
 	return t
 }
 
-// land moves a disk of the VM into an image, and returns the image and its report.
-func (r *rig) land(t *landing.Transport, n int, format image.Format) (image.File, error) {
-	f, job := jobOf(filepath.Join(r.TempDir(), "disk."+string(format)), &r.vm.Disks[n], format)
-	return f, r.fill(t, transport.Disk{VM: r.vm, Disk: &r.vm.Disks[n]}, job)
+// landDisk lands a disk of the VM in an image, verifies it, and returns the image.
+func (r *rig) landDisk(t *landing.Transport, n int, format image.Format) (image.File, error) {
+	f, job := newImageJob(filepath.Join(r.TempDir(), "disk."+string(format)), &r.vm.Disks[n], format)
+	return f, r.fillImage(t, transport.Disk{VM: r.vm, Disk: &r.vm.Disks[n]}, job)
 }
 
-// landAt moves the first disk into the raw image at path, which may have been begun.
+// landAt lands the first disk in the raw image at path, which may be incomplete.
 func (r *rig) landAt(t *landing.Transport, path string) image.File {
 	r.Helper()
-	f, job := jobOf(path, &r.vm.Disks[0], image.Raw)
-	r.must(r.fill(t, transport.Disk{VM: r.vm, Disk: &r.vm.Disks[0]}, job))
+	f, job := newImageJob(path, &r.vm.Disks[0], image.Raw)
+	r.must(r.fillImage(t, transport.Disk{VM: r.vm, Disk: &r.vm.Disks[0]}, job))
 	return f
 }
 
-func (r *rig) fill(t *landing.Transport, d transport.Disk, job image.Job) error {
+func (r *rig) fillImage(t *landing.Transport, d transport.Disk, job image.Job) error {
 	_, _, err := job.Fill(r.Context(), func(ctx context.Context, c *image.Copying) error {
 		_, err := t.Transfer(ctx, transport.Job{Disk: d, Target: c.Target, Manifest: c.Log, ReadBack: job.Opener.ReadUnfinished})
 		return err
@@ -149,8 +150,8 @@ func (r *rig) fill(t *landing.Transport, d transport.Disk, job image.Job) error 
 	return err
 }
 
-// same compares an image with what the lab says the disk holds.
-func (r *rig) same(f image.File, n int) {
+// requireSameContent compares an image with the content of disk n of the lab.
+func (r *rig) requireSameContent(f image.File, n int) {
 	r.Helper()
 	want, err := r.lab.Disk("web 01", n)
 	r.must(err)
@@ -171,39 +172,39 @@ func (r *rig) same(f image.File, n int) {
 	}
 }
 
-func TestDiskLandsAsItIs(t *testing.T) {
+func TestLandedDiskHasSameContent(t *testing.T) {
 	for _, format := range []image.Format{image.Raw, image.QCOW2} {
 		t.Run(string(format), func(t *testing.T) {
 			r := newRig(t, lab.Disk{Capacity: 40<<20 + 3*disk.SectorSize, Fill: 40, Seed: 3}, lab.Disk{Capacity: 16 << 20, Fill: 100, Seed: 4})
-			tr := r.landing()
+			tr := r.newLanding()
 			for n := range r.vm.Disks {
-				f, err := r.land(tr, n, format)
+				f, err := r.landDisk(tr, n, format)
 				r.must(err)
-				r.same(f, n)
+				r.requireSameContent(f, n)
 			}
 		})
 	}
 }
 
-func TestDatastoreIsGoneInTheEnd(t *testing.T) {
+func TestCloseRemovesDatastore(t *testing.T) {
 	r := newRig(t, lab.Disk{Capacity: 4 << 20, Fill: 50, Seed: 5})
-	tr := r.landing()
-	_, err := r.land(tr, 0, image.Raw)
+	tr := r.newLanding()
+	_, err := r.landDisk(tr, 0, image.Raw)
 	r.must(err)
-	if !r.mounted() {
-		t.Error("the host has no datastore of ours")
+	if !r.hasDatastore() {
+		t.Error("the datastore is not mounted on the host")
 	}
 	r.must(tr.Close())
-	if r.mounted() {
-		t.Error("the datastore is left behind")
+	if r.hasDatastore() {
+		t.Error("the datastore is still mounted after Close")
 	}
 	if list, err := os.ReadDir(r.dir); err != nil || len(list) > 0 {
-		t.Errorf("the landing holds %v, %v", list, err)
+		t.Errorf("the folder of the landing has %v, %v, want no files", list, err)
 	}
 }
 
-// mounted reports whether the host has a datastore of ours.
-func (r *rig) mounted() bool {
+// hasDatastore reports whether a datastore of decamp is mounted on the host.
+func (r *rig) hasDatastore() bool {
 	list, err := r.session.Datastores(r.Context())
 	r.must(err)
 	for _, ds := range list {

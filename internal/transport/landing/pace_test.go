@@ -15,14 +15,14 @@ import (
 	"github.com/decamp/decamp/internal/transport/landing"
 )
 
-// paced lands the first disk under a budget, and compares it.
-func (r *rig) paced(hold time.Duration, pace func(context.Context, int64) error, free func() bool) {
+// landPaced lands the first disk with a bandwidth budget, and compares it.
+func (r *rig) landPaced(hold time.Duration, pace func(context.Context, int64) error, free func() bool) {
 	r.Helper()
-	o := r.options()
+	o := r.landingOptions()
 	o.Hold = hold
 	tr := landing.New(r.session, o)
-	defer func() { r.check(tr.Close()) }()
-	f, job := jobOf(filepath.Join(r.TempDir(), "disk.raw"), &r.vm.Disks[0], image.Raw)
+	defer func() { r.checkError(tr.Close()) }()
+	f, job := newImageJob(filepath.Join(r.TempDir(), "disk.raw"), &r.vm.Disks[0], image.Raw)
 	_, _, err := job.Fill(r.Context(), func(ctx context.Context, c *image.Copying) error {
 		_, err := tr.Transfer(ctx, transport.Job{
 			Disk: transport.Disk{VM: r.vm, Disk: &r.vm.Disks[0]}, Target: c.Target, Manifest: c.Log, ReadBack: job.Opener.ReadUnfinished, Pace: pace, Free: free,
@@ -30,36 +30,36 @@ func (r *rig) paced(hold time.Duration, pace func(context.Context, int64) error,
 		return err
 	})
 	r.must(err)
-	r.same(f, 0)
+	r.requireSameContent(f, 0)
 }
 
-// A budget that grants nothing slows a host down, and does not keep it from its end.
-func TestHeldWritesAreAnsweredInTheEnd(t *testing.T) {
+// A budget that grants no bytes slows down the copy, but the copy completes.
+func TestCopyCompletesDespiteEmptyBudget(t *testing.T) {
 	r := newRig(t, lab.Disk{Capacity: 2 << 20, Fill: 100, Seed: 6})
-	r.paced(20*time.Millisecond, func(ctx context.Context, _ int64) error {
+	r.landPaced(20*time.Millisecond, func(ctx context.Context, _ int64) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}, nil)
 }
 
-// A budget that has no rate is not asked. It may be given one at any time.
-func TestUnlimitedBudgetIsNotAsked(t *testing.T) {
+// Pace is not called while Free reports true. A budget may get a rate at any time.
+func TestUnlimitedBudgetSkipsPace(t *testing.T) {
 	r := newRig(t, lab.Disk{Capacity: 8 << 20, Fill: 100, Seed: 8})
-	var looked, asked atomic.Int64
-	r.paced(time.Minute, func(_ context.Context, bytes int64) error {
-		asked.Add(bytes)
+	var calls, paced atomic.Int64
+	r.landPaced(time.Minute, func(_ context.Context, bytes int64) error {
+		paced.Add(bytes)
 		return nil
-	}, func() bool { return looked.Add(1) <= 20 })
-	if n := asked.Load(); n == 0 || n > 8<<20-10*64<<10 {
-		t.Errorf("asked for %d bytes of 8 MiB, and not for those of the first ten writes at least", n)
+	}, func() bool { return calls.Add(1) <= 20 })
+	if n := paced.Load(); n == 0 || n > 8<<20-10*64<<10 {
+		t.Errorf("Pace was called for %d bytes of 8 MiB, want more than 0, but not those of the first ten writes", n)
 	}
 }
 
-// While the answers to all WRITEs are held back, the host's heartbeats are answered.
-func TestHeartbeatsPassHeldWrites(t *testing.T) {
+// While the replies to all WRITEs are delayed, the host's heartbeats are answered.
+func TestHeartbeatsDoNotWaitForDelayedWrites(t *testing.T) {
 	var mu sync.Mutex
 	held, beats, bad := false, 0, []nfsclient.Event{}
-	beat := make(chan struct{}) // closed after some heartbeats
+	beat := make(chan struct{}) // closed after enough heartbeats
 	const enough = 3
 	r := newRigOf(t, lab.Config{
 		NFS: lab.NFS{
@@ -84,7 +84,7 @@ func TestHeartbeatsPassHeldWrites(t *testing.T) {
 		VMs: []lab.VM{{Name: "web 01", Disks: []lab.Disk{{Capacity: 8 << 20, Fill: 100, Seed: 7}}}},
 	})
 	var alone sync.Once
-	r.paced(10*time.Minute, func(ctx context.Context, _ int64) error {
+	r.landPaced(10*time.Minute, func(ctx context.Context, _ int64) error {
 		alone.Do(func() { mu.Lock(); held = true; mu.Unlock() })
 		select {
 		case <-beat:
@@ -96,6 +96,6 @@ func TestHeartbeatsPassHeldWrites(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if beats <= enough || len(bad) > 0 {
-		t.Errorf("%d heartbeats were answered while writes were held; %v", beats, bad)
+		t.Errorf("%d heartbeats were answered while writes were delayed, want more than %d; bad events: %v", beats, enough, bad)
 	}
 }

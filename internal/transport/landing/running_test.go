@@ -14,93 +14,93 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// newRunning is a rig whose VM runs, with an independent disk as its second.
-func newRunning(t *testing.T, snapshots ...string) *rig {
+// newRunningRig returns a rig whose VM runs and has an independent second disk.
+func newRunningRig(t *testing.T, snapshots ...string) *rig {
 	return newRigOf(t, lab.Config{VMs: []lab.VM{{
 		Name: "web 01", PoweredOn: true, Snapshots: snapshots,
-		Disks: []lab.Disk{aDisk(), {Capacity: 1 << 20, Mode: "independent_persistent"}},
+		Disks: []lab.Disk{largeDisk(), {Capacity: 1 << 20, Mode: "independent_persistent"}},
 	}}})
 }
 
-func (r *rig) at(snapshot inventory.MoRef, n int) transport.Disk {
+func (r *rig) snapshotDisk(snapshot inventory.MoRef, n int) transport.Disk {
 	return transport.Disk{VM: r.vm, Disk: &r.vm.Disks[n], Snapshot: snapshot}
 }
 
-// The base of a VM that runs, frozen by a snapshot, lands while it runs.
-func TestFrozenBaseOfARunningVMLands(t *testing.T) {
+// The base disk of a running VM, frozen by a snapshot, lands while the VM runs.
+func TestSnapshotOfRunningVMLands(t *testing.T) {
 	for _, taken := range []string{"before", "by us"} {
 		t.Run("taken "+taken, func(t *testing.T) {
 			var before []string
 			if taken == "before" {
 				before = []string{"frozen"}
 			}
-			r := newRunning(t, before...)
-			tr := r.landing()
+			r := newRunningRig(t, before...)
+			tr := r.newLanding()
 			snapshot, found, err := r.session.FindSnapshot(t.Context(), r.vm.Ref, "frozen")
 			r.must(err)
 			if !found {
 				snapshot, err = r.session.CreateSnapshot(t.Context(), r.vm.Ref, esx.SnapshotSpec{Name: "frozen"})
 				r.must(err)
 			}
-			if o, err := tr.Probe(t.Context(), r.at(snapshot, 0)); err != nil || !o.Usable || !o.Running {
-				t.Errorf("offer %+v, %v", o, err)
+			if o, err := tr.Probe(t.Context(), r.snapshotDisk(snapshot, 0)); err != nil || !o.Usable || !o.Running {
+				t.Errorf("offer %+v, error %v, want a usable one for a running VM", o, err)
 			}
-			f, job := jobOf(filepath.Join(t.TempDir(), "disk.raw"), &r.vm.Disks[0], image.Raw)
-			r.must(r.fill(tr, r.at(snapshot, 0), job))
-			r.same(f, 0)
+			f, job := newImageJob(filepath.Join(t.TempDir(), "disk.raw"), &r.vm.Disks[0], image.Raw)
+			r.must(r.fillImage(tr, r.snapshotDisk(snapshot, 0), job))
+			r.requireSameContent(f, 0)
 			if vm, err := r.session.VM(t.Context(), "web 01"); err != nil || vm.Power != inventory.PoweredOn {
-				t.Errorf("the VM is %+v, %v", vm.Power, err)
+				t.Errorf("the VM is %v, error %v, want it powered on", vm.Power, err)
 			}
 		})
 	}
 }
 
-func TestDiskThatSnapshotsLeaveOutIsNotOffered(t *testing.T) {
-	r := newRunning(t, "frozen")
-	tr := r.landing()
+func TestIndependentDiskOfRunningVMIsNotOffered(t *testing.T) {
+	r := newRunningRig(t, "frozen")
+	tr := r.newLanding()
 	snapshot, _, err := r.session.FindSnapshot(t.Context(), r.vm.Ref, "frozen")
 	r.must(err)
-	if o, err := tr.Probe(t.Context(), r.at(snapshot, 1)); err != nil || o.Usable || o.Running || !strings.Contains(o.Reason, "migrate the VM powered off") {
-		t.Errorf("offer %+v, %v", o, err)
+	if o, err := tr.Probe(t.Context(), r.snapshotDisk(snapshot, 1)); err != nil || o.Usable || o.Running || !strings.Contains(o.Reason, "migrate the VM powered off") {
+		t.Errorf("offer %+v, error %v, want a reason against it", o, err)
 	}
-	_, job := jobOf(filepath.Join(t.TempDir(), "disk.raw"), &r.vm.Disks[1], image.Raw)
-	if err := r.fill(tr, r.at(snapshot, 1), job); !fault.Is(err, fault.NotFound) {
-		t.Errorf("it landed: %v", err)
+	_, job := newImageJob(filepath.Join(t.TempDir(), "disk.raw"), &r.vm.Disks[1], image.Raw)
+	if err := r.fillImage(tr, r.snapshotDisk(snapshot, 1), job); !fault.Is(err, fault.NotFound) {
+		t.Errorf("error %v, want kind NotFound", err)
 	}
 }
 
-// The disk that a running VM writes to is refused by the host, which has it locked.
-func TestDiskOfARunningVMIsNotLandedWithoutASnapshot(t *testing.T) {
-	r := newRunning(t)
-	tr, told := r.landingOf(&odd{})
-	_, err := r.land(tr, 0, image.Raw)
+// Without a snapshot, the host refuses to copy a disk of a running VM, because the disk is locked.
+func TestRunningVMNeedsSnapshot(t *testing.T) {
+	r := newRunningRig(t)
+	tr, stays := r.newLandingFor(&fakeHost{})
+	_, err := r.landDisk(tr, 0, image.Raw)
 	if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-		t.Errorf("%v (remedy: %s)", err, fault.HintOf(err))
+		t.Errorf("error %v (hint: %s), want Conflict and a hint", err, fault.HintOf(err))
 	}
-	r.gone(tr, told)
+	r.closeAndRequireClean(tr, stays)
 }
 
-// Somebody removes the snapshot: what lands may be half before and half after.
-func TestSnapshotThatGoesIsNoticed(t *testing.T) {
-	r := newRunning(t)
+// If the snapshot is removed during the copy, the Transfer fails, because the copy may mix two states of the disk.
+func TestSnapshotRemovedDuringCopyFailsTransfer(t *testing.T) {
+	r := newRunningRig(t)
 	snapshot, err := r.session.CreateSnapshot(t.Context(), r.vm.Ref, esx.SnapshotSpec{Name: "frozen"})
 	r.must(err)
-	host := &odd{}
+	host := &fakeHost{}
 	removed := make(chan error, 1)
-	r.inject(lab.FaultCloneStall)
+	r.injectFault(lab.FaultCloneStall)
 	var once sync.Once
-	host.progress = func(int) {
+	host.onProgress = func(int) {
 		once.Do(func() {
 			removed <- r.session.RemoveSnapshot(t.Context(), r.vm.Ref, snapshot, nil)
 			r.lab.Faults().Release()
 		})
 	}
-	tr, told := r.landingOf(host)
-	_, job := jobOf(filepath.Join(t.TempDir(), "disk.raw"), &r.vm.Disks[0], image.Raw)
-	err = r.fill(tr, r.at(snapshot, 0), job)
+	tr, stays := r.newLandingFor(host)
+	_, job := newImageJob(filepath.Join(t.TempDir(), "disk.raw"), &r.vm.Disks[0], image.Raw)
+	err = r.fillImage(tr, r.snapshotDisk(snapshot, 0), job)
 	r.must(<-removed)
 	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "snapshot was removed") || fault.HintOf(err) == "" {
-		t.Errorf("%v (remedy: %s)", err, fault.HintOf(err))
+		t.Errorf("error %v (hint: %s), want Conflict with the removed snapshot and a hint", err, fault.HintOf(err))
 	}
-	r.gone(tr, told)
+	r.closeAndRequireClean(tr, stays)
 }

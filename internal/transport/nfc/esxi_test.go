@@ -21,8 +21,8 @@ func TestMemoryOfVersions(t *testing.T) {
 	}
 }
 
-// With 42 MiB and handles of 4 one disk may have ten, two disks five each; a third makes
-// both give some back.
+// With 42 units of memory and 4 for each handle, a lone disk may have ten handles. A second disk waits until the first
+// has released memory, and then both have five.
 func TestMemoryIsShared(t *testing.T) {
 	const handle = 4
 	m := newMemory(42)
@@ -42,11 +42,11 @@ func TestMemoryIsShared(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := m.joinDisk(ctx, handle); !errors.Is(err, context.Canceled) {
-		t.Errorf("a second disk got memory that was not there: %v", err)
+		t.Errorf("a second disk joined without free memory: error %v, want Canceled", err)
 	}
 	joined := make(chan error, 1)
 	go func() { joined <- m.joinDisk(t.Context(), handle) }()
-	for m.disks.Load() < 2 { // until the second waits
+	for m.disks.Load() < 2 { // wait for the second disk
 		runtime.Gosched()
 	}
 	for m.exceedsShare(a) {
@@ -61,14 +61,14 @@ func TestMemoryIsShared(t *testing.T) {
 	}
 }
 
-func TestMemoryRefusesWhatNeverFits(t *testing.T) {
+func TestMemoryRefusesTooLargeHandle(t *testing.T) {
 	m := newMemory(42)
 	if err := m.joinDisk(t.Context(), 43); !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want Invalid and a hint", err)
 	}
 }
 
-var nics = []inventory.VMkernelNIC{
+var testNICs = []inventory.VMkernelNIC{
 	{Device: "vmk0", Address: "10.0.0.7", Network: "Management Network"},
 	{Device: "vmk1", Address: "10.9.0.7", Network: "Backup", Backup: true},
 	{Device: "vmk2", Address: "192.168.3.7", Network: "Storage"},
@@ -89,22 +89,22 @@ func TestNetworks(t *testing.T) {
 		{"Storage", esxi, true, []string{"192.168.3.7:902"}},
 		{"10.9.0.7", at, true, []string{"10.9.0.7:902"}},
 	} {
-		n, err := chooseNetwork(v.want, nics, nil)
+		n, err := chooseNetwork(v.want, testNICs, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := n.dialAddresses(v.at, v.named); !slices.Equal(got, v.list) {
-			t.Errorf("%+v: got %v", v, got)
+			t.Errorf("%+v: got addresses %v", v, got)
 		}
 	}
-	if _, err := chooseNetwork("vmk9", nics, nil); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
-		t.Errorf("got %v", err)
+	if _, err := chooseNetwork("vmk9", testNICs, nil); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
+		t.Errorf("got %v, want NotFound and a hint", err)
 	}
 	broken := fault.New(fault.Unreachable, "no")
 	if _, err := chooseNetwork("vmk1", nil, broken); !fault.Is(err, fault.Unreachable) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want Unreachable", err)
 	}
 	if n, err := chooseNetwork("", nil, broken); err != nil || !slices.Equal(n.dialAddresses(esxi, false), []string{esxi}) {
-		t.Errorf("%+v, %v", n, err)
+		t.Errorf("network %+v, error %v, want the address %s", n, err, esxi)
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/decamp/decamp/internal/transport/transporttest"
 )
 
-// busy is a host whose disk is read for half a second, so that its troubles meet reads.
-var busy = lab.NFC{HostRate: 96 << 20}
+// slowNFC limits a host so that the read of a disk takes half a second, and faults occur during reads.
+var slowNFC = lab.NFC{HostRate: 96 << 20}
 
-// openOf opens the first disk of an environment for random access.
-func openOf(t *testing.T, r transporttest.Environment) *nfc.Source {
+// openDisk opens the first disk of an environment for random access.
+func openDisk(t *testing.T, r transporttest.Environment) *nfc.Source {
 	t.Helper()
 	src, err := r.Transport.(*nfc.Transport).Open(t.Context(), r.Disks[0])
 	if err != nil {
@@ -28,8 +28,8 @@ func openOf(t *testing.T, r transporttest.Environment) *nfc.Source {
 	return src
 }
 
-// An opened disk has readers that know nothing of sessions, such as the clients of an export. Whatever
-// happens to the sessions, no read fails.
+// Reads of an opened disk, as those of the clients of an export, succeed despite failures of sessions, the login or
+// the host.
 func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -42,7 +42,7 @@ func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		return hurriedly(ctx, d)
+		return fastSleep(ctx, d)
 	}
 	for name, v := range map[string]struct {
 		vcenter bool
@@ -56,11 +56,11 @@ func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
 			return err
 		}},
 		"vMotion": {true, func() error {
-			hosts, err := login(t, l, true).Hosts(t.Context())
+			hosts, err := logIn(t, l, true).Hosts(t.Context())
 			if err != nil {
 				return err
 			}
-			vm, err := login(t, l, true).VM(t.Context(), "web01")
+			vm, err := logIn(t, l, true).VM(t.Context(), "web01")
 			if err != nil {
 				return err
 			}
@@ -71,30 +71,30 @@ func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := startLab(t, lab.Config{VCenter: v.vcenter, NFC: busy, VMs: []lab.VM{full()}}, nfc.Options{Sleep: back, Stall: stall * 5})
+			r := startLab(t, lab.Config{VCenter: v.vcenter, NFC: slowNFC, VMs: []lab.VM{newFullVM()}}, nfc.Options{Sleep: back, Stall: stall * 5})
 			l = labOf(r)
-			src := openOf(t, r)
+			src := openDisk(t, r)
 			transporttest.ReadThrough(t, src, contentOf(t, l, "web01"), func() {
 				if err := v.trouble(); err != nil {
 					t.Error(err)
 				}
 			})
 			if report := src.Report(); report.Failures == 0 || down.Load() {
-				t.Errorf("the trouble met no read: %+v", report)
+				t.Errorf("the trouble disturbed no read: %+v", report)
 			}
 		})
 	}
 }
 
-// A disk continues with one small session if its host becomes short of memory, and has more and larger
-// ones again later.
+// If its host runs short of memory, a disk continues with one small session. Later it uses more and larger sessions
+// again.
 func TestReadersOfAnOpenedDiskShareScarceMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	for _, policy := range []nfchost.Policy{nfchost.RefuseSession, nfchost.Queue} {
-		var late atomic.Int64 // how much later it is, for the transport
-		r := startLab(t, lab.Config{NFC: busy, VMs: []lab.VM{full()}}, nfc.Options{
+		var late atomic.Int64 // offset of the transport's clock, in ns
+		r := startLab(t, lab.Config{NFC: slowNFC, VMs: []lab.VM{newFullVM()}}, nfc.Options{
 			Compressions: []wire.Compression{wire.Stored}, Stall: stall,
 			Now: func() time.Time { return time.Now().Add(time.Duration(late.Load())) },
 		})
@@ -104,20 +104,20 @@ func TestReadersOfAnOpenedDiskShareScarceMemory(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		short := busy
-		short.Memory, short.Exhausted = 300<<10, policy // for one session with the host's default buffers
+		short := slowNFC
+		short.Memory, short.Exhausted = 300<<10, policy // enough for one session with the host's default buffers
 		var few int64
-		transporttest.ReadThrough(t, openOf(t, r), contentOf(t, l, "web01"), func() {
+		transporttest.ReadThrough(t, openDisk(t, r), contentOf(t, l, "web01"), func() {
 			set(short)
 			l.DropNFC()
 		}, func() {
 			few = l.Stats().NFC.SessionsOpen
-			set(busy)
+			set(slowNFC)
 			l.ResetStats()
 			late.Store(int64(20 * time.Minute))
 		})
 		if after := l.Stats().NFC; few > 1 || after.SessionsPeak < 2 || after.MemoryPeak < 2*(4<<20) {
-			t.Errorf("%q: %d sessions while memory was short, and %d with %d bytes afterwards", policy, few, after.SessionsPeak, after.MemoryPeak)
+			t.Errorf("%q: %d sessions while memory was short, later a peak of %d with %d bytes", policy, few, after.SessionsPeak, after.MemoryPeak)
 		}
 	}
 }

@@ -20,51 +20,51 @@ import (
 	"github.com/decamp/decamp/internal/transport/transporttest"
 )
 
-// TestConformance runs the suite against the emulated ESXi, through a real session. The
-// lab's NFC was written from what is known of ESXi, not from this client.
+// TestConformance runs the suite against the emulated ESXi, through a real session. The NFC of the lab was written
+// from documented behaviour of ESXi, independently of this client.
 func TestConformance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
 	transporttest.Run(t, transporttest.Harness{
-		New: newRig,
+		New: newEnvironment,
 		Passes: []transporttest.Trouble{
-			injected(lab.Fault{Kind: lab.FaultNFCCut, Skip: 3, Count: 3}),
-			injected(lab.Fault{Kind: lab.FaultNFCStall, Skip: 3, Count: 2}),
-			injected(lab.Fault{Kind: lab.FaultNFCError, Code: 5, Text: "failed to allocate the requested 1048600 bytes", Skip: 3, Count: 2}),
-			injected(lab.Fault{Kind: lab.FaultNFCStatus, Code: 9, Skip: 3, Count: 2}),
-			injected(lab.Fault{Kind: lab.FaultNFCMagic, Skip: 3, Count: 1}),
-			injected(lab.Fault{Kind: lab.FaultNFCOpID, Skip: 3, Count: 1}),
-			injected(lab.Fault{Kind: lab.FaultNFCRange, Skip: 3, Count: 1}),
-			injected(lab.Fault{Kind: lab.FaultNFCOverlap, Skip: 3, Count: 1}),
-			injected(lab.Fault{Kind: lab.FaultNFCEmpty, Skip: 3, Count: 1}),
-			injected(lab.Fault{Kind: lab.FaultNFCLength, Skip: 3, Count: 1}),
-			injected(lab.Fault{Kind: lab.FaultNFCHuge, Skip: 3, Count: 1}),
-			injected(lab.Fault{Kind: lab.FaultNFCRefuse, Method: nfchost.OpHandshake, Count: 1}),
-			injected(lab.Fault{Kind: lab.FaultNFCRefuse, Method: nfchost.OpSession, Count: 1}),
-			injected(lab.Fault{Kind: lab.FaultNFCThumbprint, Count: 1}),
-			injected(lab.Fault{Kind: lab.FaultNFCCut, Method: nfchost.OpOpenFile, Count: 2}),
+			injectedFault(lab.Fault{Kind: lab.FaultNFCCut, Skip: 3, Count: 3}),
+			injectedFault(lab.Fault{Kind: lab.FaultNFCStall, Skip: 3, Count: 2}),
+			injectedFault(lab.Fault{Kind: lab.FaultNFCError, Code: 5, Text: "failed to allocate the requested 1048600 bytes", Skip: 3, Count: 2}),
+			injectedFault(lab.Fault{Kind: lab.FaultNFCStatus, Code: 9, Skip: 3, Count: 2}),
+			injectedFault(lab.Fault{Kind: lab.FaultNFCMagic, Skip: 3, Count: 1}),
+			injectedFault(lab.Fault{Kind: lab.FaultNFCOpID, Skip: 3, Count: 1}),
+			injectedFault(lab.Fault{Kind: lab.FaultNFCRange, Skip: 3, Count: 1}),
+			injectedFault(lab.Fault{Kind: lab.FaultNFCOverlap, Skip: 3, Count: 1}),
+			injectedFault(lab.Fault{Kind: lab.FaultNFCEmpty, Skip: 3, Count: 1}),
+			injectedFault(lab.Fault{Kind: lab.FaultNFCLength, Skip: 3, Count: 1}),
+			injectedFault(lab.Fault{Kind: lab.FaultNFCHuge, Skip: 3, Count: 1}),
+			injectedFault(lab.Fault{Kind: lab.FaultNFCRefuse, Method: nfchost.OpHandshake, Count: 1}),
+			injectedFault(lab.Fault{Kind: lab.FaultNFCRefuse, Method: nfchost.OpSession, Count: 1}),
+			injectedFault(lab.Fault{Kind: lab.FaultNFCThumbprint, Count: 1}),
+			injectedFault(lab.Fault{Kind: lab.FaultNFCCut, Method: nfchost.OpOpenFile, Count: 2}),
 			{Name: "an expired session", Start: func(_ *testing.T, r transporttest.Environment) func() {
 				labOf(r).KillSessions()
 				return func() {}
 			}},
 		},
 		Stops: []transporttest.Trouble{
-			lasting(lab.Fault{Kind: lab.FaultNFCError, Code: 5, Skip: 3}, fault.Transient),
-			lasting(lab.Fault{Kind: lab.FaultNFCCut, Skip: 3}, fault.Transient),
-			lasting(lab.Fault{Kind: lab.FaultNFCMagic, Skip: 3}, fault.Corrupt),
-			lasting(lab.Fault{Kind: lab.FaultNFCOverlap, Skip: 3}, fault.Corrupt),
-			lasting(lab.Fault{Kind: lab.FaultNFCRefuse, Method: nfchost.OpSession}, fault.Denied),
-			lasting(lab.Fault{Kind: lab.FaultNFCOtherCert}, fault.Denied),
-			lasting(lab.Fault{Kind: lab.FaultNFCThumbprint}, fault.Denied),
-			lasting(lab.Fault{Kind: lab.FaultNFCTicket}, fault.Denied),
-			lasting(lab.Fault{Kind: lab.FaultNFCError, Method: nfchost.OpOpenFile, Code: 1, Text: "DiskLib error 16392: Failed to lock the file"}, fault.Conflict),
-			lasting(lab.Fault{Kind: lab.FaultNFCError, Method: nfchost.OpOpenFile, Code: 11, Text: "NfcAioProcessOpenFileMsg: permission check failed"}, fault.Denied),
+			lastingFault(lab.Fault{Kind: lab.FaultNFCError, Code: 5, Skip: 3}, fault.Transient),
+			lastingFault(lab.Fault{Kind: lab.FaultNFCCut, Skip: 3}, fault.Transient),
+			lastingFault(lab.Fault{Kind: lab.FaultNFCMagic, Skip: 3}, fault.Corrupt),
+			lastingFault(lab.Fault{Kind: lab.FaultNFCOverlap, Skip: 3}, fault.Corrupt),
+			lastingFault(lab.Fault{Kind: lab.FaultNFCRefuse, Method: nfchost.OpSession}, fault.Denied),
+			lastingFault(lab.Fault{Kind: lab.FaultNFCOtherCert}, fault.Denied),
+			lastingFault(lab.Fault{Kind: lab.FaultNFCThumbprint}, fault.Denied),
+			lastingFault(lab.Fault{Kind: lab.FaultNFCTicket}, fault.Denied),
+			lastingFault(lab.Fault{Kind: lab.FaultNFCError, Method: nfchost.OpOpenFile, Code: 1, Text: "DiskLib error 16392: Failed to lock the file"}, fault.Conflict),
+			lastingFault(lab.Fault{Kind: lab.FaultNFCError, Method: nfchost.OpOpenFile, Code: 11, Text: "NfcAioProcessOpenFileMsg: permission check failed"}, fault.Denied),
 		},
 	})
 }
 
-func injected(f lab.Fault) transporttest.Trouble {
+func injectedFault(f lab.Fault) transporttest.Trouble {
 	return transporttest.Trouble{Name: strings.Join([]string{string(f.Kind), f.Method}, " "), Start: func(t *testing.T, r transporttest.Environment) func() {
 		l := labOf(r)
 		if _, err := l.Faults().Add(f); err != nil {
@@ -72,36 +72,35 @@ func injected(f lab.Fault) transporttest.Trouble {
 		}
 		return func() {
 			if left := l.Faults().List(); f.Count > 0 && len(left) > 0 {
-				t.Errorf("%d faults never happened", left[0].Count)
+				t.Errorf("%d faults did not occur", left[0].Count)
 			}
 			l.Faults().Clear()
 		}
 	}}
 }
 
-func lasting(f lab.Fault, kind fault.Kind) transporttest.Trouble {
-	tr := injected(f)
+func lastingFault(f lab.Fault, kind fault.Kind) transporttest.Trouble {
+	tr := injectedFault(f)
 	tr.Name, tr.Kind = tr.Name+" "+strconv.FormatUint(f.Code, 10), kind
 	return tr
 }
 
 func labOf(r transporttest.Environment) *lab.Lab { return r.Data.(*lab.Lab) }
 
-// newRig starts a lab with one VM that has the given disks, and logs in.
-func newRig(t *testing.T, disks ...disk.Source) transporttest.Environment {
+// newEnvironment starts a lab with one VM that has the given disks, and logs in.
+func newEnvironment(t *testing.T, disks ...disk.Source) transporttest.Environment {
 	vm := lab.VM{Name: "web 01", ChangeTracking: true}
 	for _, d := range disks {
 		vm.Disks = append(vm.Disks, lab.Disk{File: transporttest.SparseFile(t, d)})
 	}
-	return startLab(t, lab.Config{VMs: []lab.VM{vm}}, nfc.Options{Stall: stall, Sleep: hurriedly})
+	return startLab(t, lab.Config{VMs: []lab.VM{vm}}, nfc.Options{Stall: stall, Sleep: fastSleep})
 }
 
-// stall is short enough for tests of hosts that say nothing, and long enough for a lab on a
-// loaded machine to say something.
+// stall is short enough for tests with silent hosts, and long enough for replies of a lab on a busy machine.
 const stall = 2 * time.Second
 
-// hurriedly is the back-off at a hundred times its speed.
-func hurriedly(ctx context.Context, d time.Duration) error {
+// fastSleep is a Sleep that is a hundred times shorter.
+func fastSleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d / 100):
 		return nil
@@ -110,7 +109,7 @@ func hurriedly(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// startLab starts a lab, logs in, and gives the disks of its first VM.
+// startLab starts a lab, logs in, and returns an environment with the disks of the first VM.
 func startLab(t *testing.T, cfg lab.Config, opts nfc.Options) transporttest.Environment {
 	t.Helper()
 	l, err := lab.Start(context.Background(), cfg)
@@ -122,13 +121,13 @@ func startLab(t *testing.T, cfg lab.Config, opts nfc.Options) transporttest.Envi
 			t.Error(err)
 		}
 	})
-	s := login(t, l, cfg.VCenter)
+	s := logIn(t, l, cfg.VCenter)
 	vm, err := s.VM(t.Context(), cfg.VMs[0].Name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if opts.Sleep == nil {
-		opts.Sleep = hurriedly
+		opts.Sleep = fastSleep
 	}
 	tr := nfc.New(s, opts)
 	t.Cleanup(func() { tr.Close() })
@@ -139,7 +138,7 @@ func startLab(t *testing.T, cfg lab.Config, opts nfc.Options) transporttest.Envi
 	return rig
 }
 
-func login(t *testing.T, l *lab.Lab, vcenter bool) *esx.Session {
+func logIn(t *testing.T, l *lab.Lab, vcenter bool) *esx.Session {
 	t.Helper()
 	scheme := "esxi"
 	if vcenter {
@@ -157,29 +156,29 @@ func login(t *testing.T, l *lab.Lab, vcenter bool) *esx.Session {
 	return s
 }
 
-// content is what a disk of the lab holds, as a Source to compare with.
-type content struct {
-	*disk.Pattern // for all but the bytes
+// labContent is the content of a lab's disk as a Source to compare with.
+type labContent struct {
+	*disk.Pattern // provides all methods but Size and ReadAt
 	lab.DiskContent
 }
 
-func contentOf(t *testing.T, l *lab.Lab, vm string) content {
+func contentOf(t *testing.T, l *lab.Lab, vm string) labContent {
 	t.Helper()
 	c, err := l.Disk(vm, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return content{disk.NewPattern(c.Size), c}
+	return labContent{disk.NewPattern(c.Size), c}
 }
 
-func (c content) Size() int64 { return c.Pattern.Size() }
-func (c content) ReadAt(_ context.Context, p []byte, off int64) error {
+func (c labContent) Size() int64 { return c.Pattern.Size() }
+func (c labContent) ReadAt(_ context.Context, p []byte, off int64) error {
 	_, err := c.DiskContent.ReadAt(p, off)
 	return err
 }
 
-// move copies the rig's first disk, comparing every byte with the lab's.
-func move(t *testing.T, r transporttest.Environment, progress func(blockcopy.Progress)) error {
+// copyDisk copies the first disk of an environment and compares every byte with the lab's disk.
+func copyDisk(t *testing.T, r transporttest.Environment, progress func(blockcopy.Progress)) error {
 	t.Helper()
 	check := disk.NewCheck(contentOf(t, labOf(r), r.Disks[0].VM.Name))
 	_, err := r.Transport.Transfer(t.Context(), transport.Job{Disk: r.Disks[0], Target: check, Progress: progress})
@@ -189,11 +188,11 @@ func move(t *testing.T, r transporttest.Environment, progress func(blockcopy.Pro
 	return check.Finish(t.Context())
 }
 
-func generated(mib int64) lab.VM {
+func newVM(mib int64) lab.VM {
 	return lab.VM{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: lab.Bytes(mib << 20), Fill: 60, Seed: 9}}}
 }
 
-// Every way in which hosts differ must give the same bytes.
+// Disks are read correctly from hosts of different versions and configurations.
 func TestHostsOfAllKinds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
@@ -225,19 +224,19 @@ func TestHostsOfAllKinds(t *testing.T) {
 		"no map, silent errors": {lab.Config{NFC: lab.NFC{ErrorTail: nfchost.TailNever}, Datastores: []lab.Datastore{{Name: "nfs 1", Type: "NFS", Map: lab.MapFault}}}, nfc.Options{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v.cfg.VMs = []lab.VM{generated(12)}
+			v.cfg.VMs = []lab.VM{newVM(12)}
 			v.opts.Stall = stall * 5
 			r := startLab(t, v.cfg, v.opts)
 			offer, err := r.Transport.Probe(t.Context(), r.Disks[0])
 			if err != nil || !offer.Usable {
 				t.Fatalf("offer %+v, error %v", offer, err)
 			}
-			if err := move(t, r, nil); err != nil {
+			if err := copyDisk(t, r, nil); err != nil {
 				t.Fatal(err)
 			}
 			stats := labOf(r).Stats().NFC
-			if v.cfg.NFC.Hold > 0 && stats.HoldsMissed > 1 { // the one is that of Probe, which reads once
-				t.Errorf("%d sessions did not have %d reads under way", stats.HoldsMissed, v.cfg.NFC.Hold)
+			if v.cfg.NFC.Hold > 0 && stats.HoldsMissed > 1 { // the session of Probe reads only once
+				t.Errorf("%d sessions did not have %d reads in flight, want at most 1", stats.HoldsMissed, v.cfg.NFC.Hold)
 			}
 		})
 	}

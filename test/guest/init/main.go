@@ -1,10 +1,8 @@
-// Command init is the whole user space of the test guest: /init of its initramfs and
-// /sbin/init of its root file system. It uses the standard library only and is built
-// without cgo.
+// Command init is the complete user space of the test guest: /init of its initramfs and /sbin/init of its root file
+// system. It uses only the standard library and is built without cgo.
 //
-// As /init it loads the kernel modules that /conf/modules names, waits for the disk
-// that root= names and starts the other half from it. As /sbin/init it counts the
-// boot, prints one marker line on the console and powers off:
+// As /init it loads the kernel modules that are listed in /conf/modules, waits for the disk in root= and executes
+// /sbin/init from it. As /sbin/init it counts the boot, prints one marker line on the console and powers off:
 //
 //	DECAMP-MARKER boot=ok n=1 root=/dev/sda1 disk=sda,vmw_pvscsi
 //	net=eth0=00:50:56:00:00:01/vmxnet3 uuid=564d… fw=bios up=3.86

@@ -1,5 +1,5 @@
-// Crds prints the definitions that decamp's objects are of, as KubeVirt and CDI install them: a list in
-// JSON, for the tests that have a real API server.
+// Crds prints the resource definitions of the objects that decamp writes, as KubeVirt and CDI install them. It prints a
+// JSON list for tests with a real API server.
 package main
 
 import (

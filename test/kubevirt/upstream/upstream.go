@@ -48,7 +48,7 @@ func CDI(kind string) (*v1.CustomResourceDefinition, error) {
 	if err := cdi.readDefinition(kind, &crd); err != nil {
 		return nil, err
 	}
-	crd.Status = v1.CustomResourceDefinitionStatus{} // the cluster's to say
+	crd.Status = v1.CustomResourceDefinitionStatus{} // the cluster sets the status
 	return &crd, nil
 }
 
@@ -112,7 +112,7 @@ func stringValue(e ast.Expr) string {
 // does not contain all modules; the checksums here replace it.
 func (m module) fetchModule() (string, error) {
 	cmd := exec.Command("go", "mod", "download", "-json", m.path)
-	cmd.Dir, cmd.Stderr = os.TempDir(), os.Stderr // no go.mod is there to speak of
+	cmd.Dir, cmd.Stderr = os.TempDir(), os.Stderr // a folder without a go.mod
 	cmd.Env = append(os.Environ(), "GONOSUMDB=kubevirt.io", "GOFLAGS=", "GOWORK=off", "GO111MODULE=on")
 	out, err := cmd.Output()
 	if err != nil {

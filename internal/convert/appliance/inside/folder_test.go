@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guestFolder is a root with links as guests have them, beside a file that is none of its.
+// guestFolder returns a root folder with typical links of a guest, and a file next to it that must stay
+// inaccessible.
 func guestFolder(t *testing.T) (*folder, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,28 +40,28 @@ func guestFolder(t *testing.T) (*folder, string) {
 	return f, root
 }
 
-// Links lead where they lead in the guest, and never out of it.
-func TestLinksStayInside(t *testing.T) {
+// Links resolve as in the guest, and never outside the root folder.
+func TestLinksResolveWithinRootFolder(t *testing.T) {
 	f, _ := guestFolder(t)
 	for _, path := range []string{"usr/lib/file", "lib/file", "absolute/file", "../../usr/lib/file", "lib/../lib/file"} {
 		if got, err := f.readFile(path, 100); err != nil || string(got) != "inside" {
-			t.Errorf("%s: %q, %v", path, got, err)
+			t.Errorf("%s: content %q, error %v", path, got, err)
 		}
 	}
 	for _, path := range []string{"etc/out", "etc/outAbsolute", "../secret", "nothing", "usr/lib/file/below"} {
 		if got, err := f.readFile(path, 100); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: %q, %v", path, got, err)
+			t.Errorf("%s: content %q, error %v, want %v", path, got, err, fs.ErrNotExist)
 		}
 	}
 	if _, err := f.readFile("loop", 100); err == nil {
-		t.Error("a link to itself was read")
+		t.Error("reading a link to itself succeeds")
 	}
 	if target, err := f.readLink("etc/out"); err != nil || target != "../../../secret" {
-		t.Errorf("%q, %v", target, err)
+		t.Errorf("link to %q, want %q, error %v", target, "../../../secret", err)
 	}
 }
 
-func TestFilesAreChanged(t *testing.T) {
+func TestFileChanges(t *testing.T) {
 	f, root := guestFolder(t)
 	o := owner{mode: 0o644, uid: os.Getuid(), gid: os.Getgid()}
 	for _, err := range []error{
@@ -78,19 +79,19 @@ func TestFilesAreChanged(t *testing.T) {
 		got, err := os.ReadFile(filepath.Join(root, path))
 		info, statErr := os.Stat(filepath.Join(root, path))
 		if err != nil || statErr != nil || string(got) != want.text || info.Mode() != want.mode {
-			t.Errorf("%s: %q, %v, %v, %v", path, got, info, err, statErr)
+			t.Errorf("%s: content %q, %v, errors %v, %v", path, got, info, err, statErr)
 		}
 	}
 	if target, err := os.Readlink(filepath.Join(root, "etc/made")); err != nil || target != "/dev/null" {
-		t.Errorf("%q, %v", target, err)
+		t.Errorf("link to %q, want %q, error %v", target, "/dev/null", err)
 	}
 	names, err := f.listNames("lib")
 	slices.Sort(names)
 	if err != nil || !slices.Equal(names, []string{"file", "folder"}) {
-		t.Errorf("%q, %v", names, err)
+		t.Errorf("names %q, error %v", names, err)
 	}
 	if n, err := f.size("lib/file"); err != nil || n != 12 {
-		t.Errorf("%d bytes, %v", n, err)
+		t.Errorf("size %d, want 12, error %v", n, err)
 	}
 }
 
@@ -99,7 +100,7 @@ func (o owner) with(mode uint32) owner {
 	return o
 }
 
-// What cannot be done is said in words that the host knows, and a pipe keeps nobody waiting.
+// Failed requests are reported with the fault kinds of the host. Reading a pipe fails without blocking.
 func TestRefusals(t *testing.T) {
 	f, _ := guestFolder(t)
 	pipe := func() error { _, err := f.readFile("pipe", 100); return err }
@@ -109,7 +110,7 @@ func TestRefusals(t *testing.T) {
 		kind string
 	}{
 		"pipe": {pipe(), "unsupported"}, "long": {long(), "unsupported"}, "folder": {f.writeFile("usr", nil, owner{}), "unsupported"},
-		"there": {f.makeFolder("etc", owner{}), "conflict"}, "not a folder": {f.writeFile("none/file", nil, owner{}), "not-found"},
+		"exists": {f.makeFolder("etc", owner{}), "conflict"}, "not a folder": {f.writeFile("none/file", nil, owner{}), "not-found"},
 		"no name": {f.makeSymlink("etc/..", "x"), "invalid"}, "full": {unix.ENOSPC, "full"}, "damaged": {unix.EUCLEAN, "corrupt"},
 	} {
 		if c.err == nil {

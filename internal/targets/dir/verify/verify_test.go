@@ -16,8 +16,8 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// publish writes a raw image with its manifest, as decamp convert does, and returns its path.
-func publish(t *testing.T) string {
+// publishImage writes a raw image with its manifest, like decamp convert, and returns its path.
+func publishImage(t *testing.T) string {
 	t.Helper()
 	const size = 4 << 20
 	path := filepath.Join(t.TempDir(), "x.raw")
@@ -36,12 +36,12 @@ func publish(t *testing.T) string {
 	return path
 }
 
-// A bit that flipped on the medium is corruption; an image that was written to since is not.
-func TestFileTellsCorruptionFromWrites(t *testing.T) {
-	path := publish(t)
+// File reports a changed bit as corruption, but not if the image was written to after its manifest.
+func TestFileDistinguishesCorruptionFromWrites(t *testing.T) {
+	path := publishImage(t)
 	found, err := File(t.Context(), path, manifest.VerifyOptions{})
 	if err != nil || found.File != "x.raw" || found.Chunks != 4 || found.BadChunks != 0 || found.Changed != "" {
-		t.Errorf("right after it was made: %+v, %v", found, err)
+		t.Errorf("new image: got %+v, %v", found, err)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
@@ -60,25 +60,25 @@ func TestFileTellsCorruptionFromWrites(t *testing.T) {
 		written time.Time
 		kind    fault.Kind
 	}{
-		{"written to later", info.ModTime().Add(time.Hour), fault.Changed},
-		{"with the time that it was made", info.ModTime(), fault.Corrupt},
+		{"later modification time", info.ModTime().Add(time.Hour), fault.Changed},
+		{"original modification time", info.ModTime(), fault.Corrupt},
 	} {
 		if err := os.Chtimes(path, c.written, c.written); err != nil {
 			t.Fatal(err)
 		}
 		found, err := File(t.Context(), path, manifest.VerifyOptions{})
 		if !fault.Is(err, c.kind) || fault.HintOf(err) == "" || found.BadChunks != 1 || (found.Changed != "") != (c.kind == fault.Changed) {
-			t.Errorf("%s: %+v, %v", c.name, found, err)
+			t.Errorf("%s: got %+v, %v, want kind %v", c.name, found, err, c.kind)
 		}
 	}
 }
 
-func TestFileOfAnotherFormat(t *testing.T) {
-	path := publish(t)
+func TestTruncatedFile(t *testing.T) {
+	path := publishImage(t)
 	if err := os.Truncate(path, 4<<20-512); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := File(t.Context(), path, manifest.VerifyOptions{}); !fault.Is(err, fault.Corrupt) {
-		t.Errorf("an image that is too short: %v", err)
+		t.Errorf("truncated image: got %v, want corrupt", err)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// config is a kubeconfig whose cluster and user have these fields.
-func config(cluster, user string) string {
+// kubeconfig returns a kubeconfig whose cluster and user have these fields.
+func kubeconfig(cluster, user string) string {
 	return fmt.Sprintf(`
 current-context: one
 contexts:
@@ -32,17 +32,17 @@ users: [{name: u, user: {%s}}]
 `, cluster, user)
 }
 
-const server = "server: 'https://k8s.example.com:6443/base'"
+const serverField = "server: 'https://k8s.example.com:6443/base'"
 
-// pair is a certificate and its key, in PEM.
-func pair(t *testing.T) (cert, key string) {
+// newCertificate returns a certificate and its key in PEM.
+func newCertificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := &x509.Certificate{SerialNumber: big.NewInt(1)}
-	der, err := x509.CreateCertificate(rand.Reader, of, of, &private.PublicKey, private)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func pair(t *testing.T) (cert, key string) {
 }
 
 func TestParse(t *testing.T) {
-	cert, key := pair(t)
+	cert, key := newCertificate(t)
 	dir := t.TempDir()
 	for name, text := range map[string]string{"token": "from-file\n", "ca.pem": cert, "key.pem": key} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -68,11 +68,11 @@ func TestParse(t *testing.T) {
 		certificates int
 		roots        bool
 	}{
-		"a token":                 {config(server, "token: abc"), "abc", 0, false},
-		"a token in a file":       {config(server, "token: abc, tokenFile: token"), "from-file", 0, false},
-		"a certificate":           {config(server+", certificate-authority: ca.pem", "client-certificate: ca.pem, client-key: key.pem"), "", 1, true},
-		"a certificate in itself": {config(server, "client-certificate-data: "+in64(cert)+", client-key-data: "+in64(key)), "", 1, false},
-		"an authority in itself":  {config(server+", certificate-authority-data: "+in64(cert), "token: abc"), "abc", 0, true},
+		"a token":            {kubeconfig(serverField, "token: abc"), "abc", 0, false},
+		"a token in a file":  {kubeconfig(serverField, "token: abc, tokenFile: token"), "from-file", 0, false},
+		"a certificate":      {kubeconfig(serverField+", certificate-authority: ca.pem", "client-certificate: ca.pem, client-key: key.pem"), "", 1, true},
+		"inline certificate": {kubeconfig(serverField, "client-certificate-data: "+in64(cert)+", client-key-data: "+in64(key)), "", 1, false},
+		"inline authority":   {kubeconfig(serverField+", certificate-authority-data: "+in64(cert), "token: abc"), "abc", 0, true},
 	} {
 		got, err := parseConfig([]byte(c.text), dir, "")
 		if err != nil {
@@ -80,10 +80,10 @@ func TestParse(t *testing.T) {
 			continue
 		}
 		if got.Server.Host != "k8s.example.com:6443" || got.Server.Path != "/base" || got.Namespace != "vms" {
-			t.Errorf("%s: at %v, %s", name, got.Server, got.Namespace)
+			t.Errorf("%s: got server %v, namespace %s", name, got.Server, got.Namespace)
 		}
 		if got.Token != c.token || len(got.TLS.Certificates) != c.certificates || (got.TLS.RootCAs != nil) != c.roots {
-			t.Errorf("%s: token %q, %+v", name, string(got.Token), got.TLS)
+			t.Errorf("%s: got token %q, TLS %+v", name, string(got.Token), got.TLS)
 		}
 		if got.TLS.InsecureSkipVerify {
 			t.Errorf("%s: certificates are not verified", name)
@@ -98,27 +98,27 @@ func TestParseRefuses(t *testing.T) {
 	}{
 		"no YAML":               {"\t", "", fault.Invalid},
 		"nothing":               {"", "", fault.NotFound},
-		"no such context":       {config(server, "token: a"), "four", fault.NotFound},
-		"no such user":          {config(server, "token: a"), "two", fault.NotFound},
-		"no such cluster":       {config(server, "token: a"), "three", fault.NotFound},
-		"a server without TLS":  {config("server: 'http://x'", "token: a"), "", fault.Invalid},
-		"no server":             {config("", "token: a"), "", fault.Invalid},
-		"no credentials":        {config(server, ""), "", fault.Unsupported},
-		"an old plugin":         {config(server, "exec: {command: aws, apiVersion: client.authentication.k8s.io/v1alpha1}"), "", fault.Unsupported},
-		"a plugin, no command":  {config(server, "exec: {apiVersion: client.authentication.k8s.io/v1}"), "", fault.Invalid},
-		"a plugin, no mode":     {config(server, "exec: {command: aws, apiVersion: client.authentication.k8s.io/v1}"), "", fault.Invalid},
-		"a plugin, odd mode":    {config(server, "exec: {command: aws, apiVersion: client.authentication.k8s.io/v1, interactiveMode: always}"), "", fault.Invalid},
-		"a plugin that prompts": {config(server, "exec: {command: aws, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Always}"), "", fault.Unsupported},
-		"a token of two lines":  {config(server, `token: "a\r\nHost: evil"`), "", fault.Invalid},
-		"no base64":             {config(server+", certificate-authority-data: '%%'", "token: a"), "", fault.Invalid},
-		"no PEM":                {config(server+", certificate-authority-data: YWJj", "token: a"), "", fault.Invalid},
-		"no file":               {config(server, "tokenFile: not-there"), "", fault.NotFound},
-		"a device":              {config(server, "tokenFile: /dev/zero"), "", fault.Invalid},
-		"a certificate, no key": {config(server, "client-certificate-data: YWJj"), "", fault.Invalid},
+		"no such context":       {kubeconfig(serverField, "token: a"), "four", fault.NotFound},
+		"no such user":          {kubeconfig(serverField, "token: a"), "two", fault.NotFound},
+		"no such cluster":       {kubeconfig(serverField, "token: a"), "three", fault.NotFound},
+		"a server without TLS":  {kubeconfig("server: 'http://x'", "token: a"), "", fault.Invalid},
+		"no server":             {kubeconfig("", "token: a"), "", fault.Invalid},
+		"no credentials":        {kubeconfig(serverField, ""), "", fault.Unsupported},
+		"an old plugin":         {kubeconfig(serverField, "exec: {command: aws, apiVersion: client.authentication.k8s.io/v1alpha1}"), "", fault.Unsupported},
+		"a plugin, no command":  {kubeconfig(serverField, "exec: {apiVersion: client.authentication.k8s.io/v1}"), "", fault.Invalid},
+		"a plugin, no mode":     {kubeconfig(serverField, "exec: {command: aws, apiVersion: client.authentication.k8s.io/v1}"), "", fault.Invalid},
+		"a plugin, odd mode":    {kubeconfig(serverField, "exec: {command: aws, apiVersion: client.authentication.k8s.io/v1, interactiveMode: always}"), "", fault.Invalid},
+		"a plugin that prompts": {kubeconfig(serverField, "exec: {command: aws, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Always}"), "", fault.Unsupported},
+		"a token of two lines":  {kubeconfig(serverField, `token: "a\r\nHost: evil"`), "", fault.Invalid},
+		"no base64":             {kubeconfig(serverField+", certificate-authority-data: '%%'", "token: a"), "", fault.Invalid},
+		"no PEM":                {kubeconfig(serverField+", certificate-authority-data: YWJj", "token: a"), "", fault.Invalid},
+		"no file":               {kubeconfig(serverField, "tokenFile: not-there"), "", fault.NotFound},
+		"a device":              {kubeconfig(serverField, "tokenFile: /dev/zero"), "", fault.Invalid},
+		"a certificate, no key": {kubeconfig(serverField, "client-certificate-data: YWJj"), "", fault.Invalid},
 	} {
 		got, err := parseConfig([]byte(c.text), t.TempDir(), c.context)
 		if !fault.Is(err, c.want) || fault.HintOf(err) == "" {
-			t.Errorf("%s: %+v, %v (%v): %q", name, got, err, fault.KindOf(err), fault.HintOf(err))
+			t.Errorf("%s: got %+v, %v (%v), hint %q", name, got, err, fault.KindOf(err), fault.HintOf(err))
 		}
 	}
 }
@@ -129,41 +129,41 @@ func TestLoadIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Load(path, "", RefusePlugins); !fault.Is(err, fault.Invalid) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want invalid", err)
 	}
 	if _, err := Load(path+".not", "", RefusePlugins); !fault.Is(err, fault.NotFound) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want not found", err)
 	}
 	t.Setenv("HOME", filepath.Dir(path))
-	if err := os.WriteFile(path, []byte(config(server, "token: a")), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(kubeconfig(serverField, "token: a")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := Load("~/big", "one", RefusePlugins); err != nil || c.Token != "a" {
-		t.Errorf("%v", err)
+		t.Errorf("Load with ~: %v", err)
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(config(server, "token: a")), "one")
-	f.Add([]byte(config(server, "exec: {command: /bin/false, apiVersion: client.authentication.k8s.io/v1beta1, env: [{name: a, value: b}]}")), "one")
-	f.Add([]byte(config(server+", certificate-authority-data: YWJj", "client-certificate: /dev/null")), "two")
+	f.Add([]byte(kubeconfig(serverField, "token: a")), "one")
+	f.Add([]byte(kubeconfig(serverField, "exec: {command: /bin/false, apiVersion: client.authentication.k8s.io/v1beta1, env: [{name: a, value: b}]}")), "one")
+	f.Add([]byte(kubeconfig(serverField+", certificate-authority-data: YWJj", "client-certificate: /dev/null")), "two")
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text []byte, context string) {
 		c, err := parseConfig(text, dir, context)
 		if err == nil && (c.Server.Scheme != "https" || c.Token == "" && len(c.TLS.Certificates) == 0 && c.login == nil) {
-			t.Errorf("%q is %+v", text, c)
+			t.Errorf("parseConfig(%q) = %+v", text, c)
 		}
 	})
 }
 
-// What the API server says becomes a fault with its kind, and a remedy where there is one.
-func TestAnswersHaveKinds(t *testing.T) {
+// An error answer of the API server has a kind and, for most kinds, a hint.
+func TestErrorAnswers(t *testing.T) {
 	status := func(message string) string { return fmt.Sprintf(`{"kind":"Status","message":%q}`, message) }
 	for _, c := range []struct {
-		code int
-		text string
-		want fault.Kind
-		says string
+		code    int
+		text    string
+		want    fault.Kind
+		message string
 	}{
 		{401, status("Unauthorized"), fault.Denied, "Unauthorized"},
 		{403, status("may not"), fault.Denied, "may not"},
@@ -179,27 +179,27 @@ func TestAnswersHaveKinds(t *testing.T) {
 	} {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(c.code)
-			_, _ = w.Write([]byte(c.text)) // one that stops reading may
+			_, _ = w.Write([]byte(c.text)) // fails if the client stops reading
 		}))
-		err := clientOf(t, s).Read(t.Context(), Kind{Group: "g", Version: "v1", Plural: "things"}, "ns", "x", &struct{}{})
+		err := newTestClient(t, s).Read(t.Context(), Kind{Group: "g", Version: "v1", Plural: "things"}, "ns", "x", &struct{}{})
 		s.Close()
-		if !fault.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || len(err.Error()) > 3000 {
-			t.Errorf("%d: %.300v (%v)", c.code, err, fault.KindOf(err))
+		if !fault.Is(err, c.want) || !strings.Contains(err.Error(), c.message) || len(err.Error()) > 3000 {
+			t.Errorf("%d: got %.300v (%v), want %v", c.code, err, fault.KindOf(err), c.want)
 		}
-		if c.want != fault.NotFound && c.want != fault.Conflict && c.says != "more than" && fault.HintOf(err) == "" {
-			t.Errorf("%d: no remedy", c.code)
+		if c.want != fault.NotFound && c.want != fault.Conflict && c.message != "more than" && fault.HintOf(err) == "" {
+			t.Errorf("%d: no hint", c.code)
 		}
 	}
 }
 
-func clientOf(t *testing.T, s *httptest.Server) *Client {
+func newTestClient(t *testing.T, s *httptest.Server) *Client {
 	t.Helper()
 	ca := filepath.Join(t.TempDir(), "ca")
 	text := "-----BEGIN CERTIFICATE-----\n" + base64.StdEncoding.EncodeToString(s.Certificate().Raw) + "\n-----END CERTIFICATE-----\n"
 	if err := os.WriteFile(ca, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := parseConfig([]byte(config("server: '"+s.URL+"', certificate-authority: "+ca, "token: abc")), "", "")
+	c, err := parseConfig([]byte(kubeconfig("server: '"+s.URL+"', certificate-authority: "+ca, "token: abc")), "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

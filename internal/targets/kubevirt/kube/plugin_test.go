@@ -20,8 +20,8 @@ import (
 	"github.com/decamp/decamp/internal/lab/executable"
 )
 
-// printed is the ExecCredential with a status.
-func printed(version, status string) string {
+// credentialJSON returns an ExecCredential with this status.
+func credentialJSON(version, status string) string {
 	return fmt.Sprintf(`{"apiVersion":%q,"kind":"ExecCredential","status":{%s}}`, version, status)
 }
 
@@ -32,7 +32,7 @@ func pluginConfig(t *testing.T, s *httptest.Server, fields, script string) (path
 	dir = t.TempDir()
 	ca := base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "-----BEGIN CERTIFICATE-----\n%s\n-----END CERTIFICATE-----\n", base64.StdEncoding.EncodeToString(s.Certificate().Raw)))
 	path = filepath.Join(dir, "config")
-	text := config(fmt.Sprintf("server: %q, certificate-authority-data: %s, extensions: [{name: %s, extension: {audience: vms}}]", s.URL, ca, execExtension),
+	text := kubeconfig(fmt.Sprintf("server: %q, certificate-authority-data: %s, extensions: [{name: %s, extension: {audience: vms}}]", s.URL, ca, execExtension),
 		"exec: {command: ./plugin, "+fields+"}")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -52,11 +52,11 @@ func loadPlugin(t *testing.T, path string) *Client {
 	return client
 }
 
-func read(ctx context.Context, c *Client) error {
+func readObject(ctx context.Context, c *Client) error {
 	return c.Read(ctx, Kind{Group: "g", Version: "v1", Plural: "things"}, "ns", "x", &struct{}{})
 }
 
-func runsOf(t *testing.T, dir string) int {
+func countRuns(t *testing.T, dir string) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "runs"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -70,7 +70,7 @@ const (
 	betaFields = "apiVersion: " + execV1beta1
 )
 
-// tokenServer answers requests with one of the bearer tokens; others with 401.
+// tokenServer answers requests with an accepted bearer token, and all others with 401.
 func tokenServer(t *testing.T, accepts func(token string) bool) *httptest.Server {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !accepts(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")) {
@@ -82,8 +82,8 @@ func tokenServer(t *testing.T, accepts func(token string) bool) *httptest.Server
 	return s
 }
 
-// A plugin gets the documented input, runs in a session of its own without input, and its token is sent. It
-// does not run before a request, nor again before the token expires.
+// A plugin gets the documented input, has a new session without input, and its token is sent. It runs at the first
+// request, and again only after the token expires.
 func TestPluginLogsInByToken(t *testing.T) {
 	for version, fields := range map[string]string{execV1: v1Fields, execV1beta1: betaFields} {
 		var got string
@@ -95,24 +95,24 @@ read -r pid name state parent group session rest </proc/$$/stat
 [ -z "$(cat)" ] || exit 4
 [ "$1/$2/$EXTRA" = "one/two three/more" ] || exit 5
 printf %s "$KUBERNETES_EXEC_INFO" >info
-echo '`+printed(version, fmt.Sprintf(`"token":"secret","expirationTimestamp":%q`, expires.Format(time.RFC3339)))+`'`)
+echo '`+credentialJSON(version, fmt.Sprintf(`"token":"secret","expirationTimestamp":%q`, expires.Format(time.RFC3339)))+`'`)
 		c := loadPlugin(t, path)
-		if n := runsOf(t, dir); n != 0 {
+		if n := countRuns(t, dir); n != 0 {
 			t.Errorf("%s: Load ran the plugin", version)
 		}
 		now := expires.Add(-time.Minute)
 		c.config.login.now = func() time.Time { return now }
 		for range 2 {
-			if err := read(t.Context(), c); err != nil || got != "secret" {
+			if err := readObject(t.Context(), c); err != nil || got != "secret" {
 				t.Fatalf("%s: token %q, error %v", version, got, err)
 			}
 		}
-		if n := runsOf(t, dir); n != 1 {
+		if n := countRuns(t, dir); n != 1 {
 			t.Errorf("%s: %d runs for two requests", version, n)
 		}
 		now = expires
-		if err := read(t.Context(), c); err != nil || runsOf(t, dir) != 2 {
-			t.Errorf("%s: %d runs after the token expired, error %v", version, runsOf(t, dir), err)
+		if err := readObject(t.Context(), c); err != nil || countRuns(t, dir) != 2 {
+			t.Errorf("%s: %d runs after the token expired, error %v", version, countRuns(t, dir), err)
 		}
 		var info struct {
 			APIVersion, Kind string
@@ -137,9 +137,9 @@ echo '`+printed(version, fmt.Sprintf(`"token":"secret","expirationTimestamp":%q`
 	}
 }
 
-// The certificate that a plugin prints is shown to the API server.
+// The client uses the certificate that a plugin prints.
 func TestPluginLogsInByCertificate(t *testing.T) {
-	cert, key := pair(t)
+	cert, key := newCertificate(t)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TLS.PeerCertificates) != 1 || r.Header.Get("Authorization") != "" {
 			t.Errorf("%d certificates, authorization %q", len(r.TLS.PeerCertificates), r.Header.Get("Authorization"))
@@ -153,24 +153,24 @@ func TestPluginLogsInByCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, _ := pluginConfig(t, s, v1Fields, "cat <<'END'\n"+printed(execV1, strings.Trim(string(status), "{}"))+"\nEND\n")
-	if err := read(t.Context(), loadPlugin(t, path)); err != nil {
+	path, _ := pluginConfig(t, s, v1Fields, "cat <<'END'\n"+credentialJSON(execV1, strings.Trim(string(status), "{}"))+"\nEND\n")
+	if err := readObject(t.Context(), loadPlugin(t, path)); err != nil {
 		t.Error(err)
 	}
 }
 
-// A token that the API server refuses is replaced once for a request.
+// For each request, a token that the API server refuses is renewed once.
 func TestRefusedTokenIsRenewedOnce(t *testing.T) {
 	accepted := "2"
 	s := tokenServer(t, func(token string) bool { return token == accepted })
-	path, dir := pluginConfig(t, s, v1Fields, `echo '`+printed(execV1, `"token":"'$(wc -l <runs)'"`)+`'`)
+	path, dir := pluginConfig(t, s, v1Fields, `echo '`+credentialJSON(execV1, `"token":"'$(wc -l <runs)'"`)+`'`)
 	c := loadPlugin(t, path)
-	if err := read(t.Context(), c); err != nil || runsOf(t, dir) != 2 {
-		t.Errorf("%d runs, error %v", runsOf(t, dir), err)
+	if err := readObject(t.Context(), c); err != nil || countRuns(t, dir) != 2 {
+		t.Errorf("%d runs, error %v", countRuns(t, dir), err)
 	}
 	accepted = "never"
-	if err := read(t.Context(), c); !errors.Is(err, fault.ErrLogin) || runsOf(t, dir) != 3 {
-		t.Errorf("%d runs, error %v", runsOf(t, dir), err)
+	if err := readObject(t.Context(), c); !errors.Is(err, fault.ErrLogin) || countRuns(t, dir) != 3 {
+		t.Errorf("%d runs, error %v", countRuns(t, dir), err)
 	}
 }
 
@@ -181,23 +181,23 @@ func TestPluginFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		script, says string
-		want         fault.Kind
+		script, message string
+		want            fault.Kind
 	}{
-		"it fails":             {"echo 'no session' >&2; exit 7", "no session", fault.Denied},
+		"exit code":            {"echo 'no session' >&2; exit 7", "no session", fault.Denied},
 		"no output":            {"exit 0", "not an ExecCredential", fault.Corrupt},
 		"no JSON":              {"echo token", "not an ExecCredential", fault.Corrupt},
-		"another version":      {"echo '" + printed(execV1beta1, `"token":"a"`) + "'", execV1beta1, fault.Corrupt},
+		"another version":      {"echo '" + credentialJSON(execV1beta1, `"token":"a"`) + "'", execV1beta1, fault.Corrupt},
 		"no status":            {`echo '{"apiVersion":"` + execV1 + `","kind":"ExecCredential"}'`, "neither", fault.Denied},
-		"an empty status":      {"echo '" + printed(execV1, "") + "'", "neither", fault.Denied},
-		"a certificate, alone": {"echo '" + printed(execV1, strings.Trim(string(half), "{}")) + "'", "certificate", fault.Corrupt},
-		"a token of two lines": {"cat <<'END'\n" + printed(execV1, `"token":"a\r\nHost: evil"`) + "\nEND\n", "token", fault.Invalid},
+		"an empty status":      {"echo '" + credentialJSON(execV1, "") + "'", "neither", fault.Denied},
+		"a certificate, alone": {"echo '" + credentialJSON(execV1, strings.Trim(string(half), "{}")) + "'", "certificate", fault.Corrupt},
+		"a token of two lines": {"cat <<'END'\n" + credentialJSON(execV1, `"token":"a\r\nHost: evil"`) + "\nEND\n", "token", fault.Invalid},
 		"too much output":      {"exec cat /dev/zero", "more than", fault.Corrupt},
 	} {
 		path, _ := pluginConfig(t, s, v1Fields, c.script)
-		err := read(t.Context(), loadPlugin(t, path))
-		if !fault.Is(err, c.want) || fault.HintOf(err) == "" || !strings.Contains(fmt.Sprint(err), c.says) || len(err.Error()) > 3000 {
-			t.Errorf("%s: %.500v (%v, %q)", name, err, fault.KindOf(err), fault.HintOf(err))
+		err := readObject(t.Context(), loadPlugin(t, path))
+		if !fault.Is(err, c.want) || fault.HintOf(err) == "" || !strings.Contains(fmt.Sprint(err), c.message) || len(err.Error()) > 3000 {
+			t.Errorf("%s: got %.500v (%v, hint %q)", name, err, fault.KindOf(err), fault.HintOf(err))
 		}
 	}
 }
@@ -208,29 +208,29 @@ func TestPluginIsNotInstalled(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "plugin")); err != nil {
 		t.Fatal(err)
 	}
-	err := read(t.Context(), loadPlugin(t, path))
+	err := readObject(t.Context(), loadPlugin(t, path))
 	if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) != "install the [31mtool" || !errors.Is(err, fault.ErrLogin) {
-		t.Errorf("%v (%q)", err, fault.HintOf(err))
+		t.Errorf("got %v (hint %q)", err, fault.HintOf(err))
 	}
 }
 
-// A plugin that does not end is killed.
-func TestPluginThatHangsIsKilled(t *testing.T) {
+// A plugin that exceeds the timeout is killed.
+func TestHangingPluginIsKilled(t *testing.T) {
 	s := tokenServer(t, func(string) bool { return true })
 	path, _ := pluginConfig(t, s, v1Fields, "sleep 1000000 & wait")
 	c := loadPlugin(t, path)
 	c.config.login.timeout = time.Millisecond
-	if err := read(t.Context(), c); !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "did not end") {
-		t.Errorf("%v", err)
+	if err := readObject(t.Context(), c); !fault.Is(err, fault.Unreachable) || !strings.Contains(err.Error(), "did not end") {
+		t.Errorf("got %v, want unreachable", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := read(ctx, c); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+	if err := readObject(ctx, c); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want canceled", err)
 	}
 }
 
-// Only a caller that allows plugins gets one, and only from a kubeconfig that other users may not write.
+// Load refuses plugins unless the caller allows them, and if other users can write to the kubeconfig.
 func TestPluginsAreRefused(t *testing.T) {
 	s := tokenServer(t, func(string) bool { return true })
 	path, dir := pluginConfig(t, s, v1Fields, "")
@@ -245,19 +245,19 @@ func TestPluginsAreRefused(t *testing.T) {
 			t.Errorf("mode %v: %v (%q)", mode, err, fault.HintOf(err))
 		}
 	}
-	if n := runsOf(t, dir); n != 0 {
-		t.Errorf("it ran %d times", n)
+	if n := countRuns(t, dir); n != 0 {
+		t.Errorf("the plugin ran %d times", n)
 	}
 }
 
-// A plugin gets no secret of decamp by its environment.
+// The environment of a plugin does not contain secrets of decamp.
 func TestPluginGetsNoSecrets(t *testing.T) {
 	s := tokenServer(t, func(string) bool { return true })
 	path, _ := pluginConfig(t, s, v1Fields, "")
 	check := childenvtest.Replace(t, "decamp-test-plugin", "KUBERNETES_EXEC_INFO", "AWS_PROFILE", "HTTPS_PROXY")
 	c := loadPlugin(t, path)
 	c.config.login.plugin.Command = "decamp-test-plugin"
-	_, err := c.config.login.currentCredential(t.Context()) // it prints no credential
+	_, err := c.config.login.currentCredential(t.Context()) // the plugin prints no credential
 	if !fault.Is(err, fault.Corrupt) {
 		t.Error(err)
 	}

@@ -18,10 +18,11 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-const patience = time.Minute
+const callTimeout = time.Minute
 
-// serve answers each message by what respond makes of it, and ends the connection where that is nil.
-func serve(t *testing.T, respond func(f frame) []frame) *Client {
+// newTestClient returns a client of a server that answers each message with respond. The server closes the connection
+// if respond returns nil.
+func newTestClient(t *testing.T, respond func(f frame) []frame) *Client {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	done := make(chan struct{})
@@ -45,42 +46,42 @@ func serve(t *testing.T, respond func(f frame) []frame) *Client {
 			}
 		}
 	}()
-	c := New(ours, patience)
+	c := New(ours, callTimeout)
 	t.Cleanup(func() {
-		_ = c.Close() // it may be closed already
+		_ = c.Close() // the test may have closed it
 		<-done
 	})
 	return c
 }
 
-// always gives the same answers to everything.
-func always(answers ...frame) func(frame) []frame {
+// answerAlways returns a function that gives the same answers to every message.
+func answerAlways(answers ...frame) func(frame) []frame {
 	return func(frame) []frame { return answers }
 }
 
-func TestLoginFollowsWhatLibvirtAsks(t *testing.T) {
+func TestLogin(t *testing.T) {
 	tests := []struct {
-		name string
-		ways args
-		deny bool // of polkit
-		want fault.Kind
-		good bool
+		name    string
+		methods args
+		deny    bool // polkit refuses the login
+		want    fault.Kind
+		good    bool
 	}{
-		{name: "nothing", ways: args{}.uint32(0), good: true},
-		{name: "none", ways: args{}.uint32(1).uint32(authNone), good: true},
-		{name: "polkit", ways: args{}.uint32(1).uint32(authPolkit), good: true},
-		{name: "polkit refuses", ways: args{}.uint32(1).uint32(authPolkit), deny: true, want: fault.Denied},
-		{name: "password", ways: args{}.uint32(1).uint32(1), want: fault.Denied},
-		{name: "cut off", ways: args{}.uint32(9), want: fault.Corrupt},
+		{name: "nothing", methods: args{}.uint32(0), good: true},
+		{name: "none", methods: args{}.uint32(1).uint32(authNone), good: true},
+		{name: "polkit", methods: args{}.uint32(1).uint32(authPolkit), good: true},
+		{name: "polkit refuses", methods: args{}.uint32(1).uint32(authPolkit), deny: true, want: fault.Denied},
+		{name: "password", methods: args{}.uint32(1).uint32(1), want: fault.Denied},
+		{name: "cut off", methods: args{}.uint32(9), want: fault.Corrupt},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := serve(t, func(f frame) []frame {
+			c := newTestClient(t, func(f frame) []frame {
 				switch {
 				case f.proc == procAuthList:
-					return []frame{{kind: reply, payload: tt.ways}}
+					return []frame{{kind: reply, payload: tt.methods}}
 				case f.proc == procAuthPolkit && tt.deny:
-					return []frame{{kind: reply, status: failed, payload: said(AuthFailed, "no", 0)}}
+					return []frame{{kind: reply, status: failed, payload: errorPayload(AuthFailed, "no", 0)}}
 				}
 				return []frame{{kind: reply}}
 			})
@@ -92,54 +93,54 @@ func TestLoginFollowsWhatLibvirtAsks(t *testing.T) {
 	}
 }
 
-// said is a remote_error.
-func said(code Code, message string, errno syscall.Errno) args {
+// errorPayload returns an encoded remote_error.
+func errorPayload(code Code, message string, errno syscall.Errno) args {
 	a := args{}.uint32(uint32(code)).uint32(10).optional(message).uint32(2).uint32(0)
 	return a.uint32(0).optional("x").uint32(0).uint32(uint32(errno)).uint32(0).uint32(0)
 }
 
-func TestRefusalsAreErrorsWithACode(t *testing.T) {
-	c := serve(t, always(frame{kind: reply, status: failed, payload: said(SystemError, "cannot write: no space", syscall.ENOSPC)}))
+func TestErrorCode(t *testing.T) {
+	c := newTestClient(t, answerAlways(frame{kind: reply, status: failed, payload: errorPayload(SystemError, "cannot write: no space", syscall.ENOSPC)}))
 	_, err := c.CreateVolume(t.Context(), Pool{Name: "default"}, "<volume/>")
 	if !IsCode(err, NoDomain, SystemError) || IsCode(err, NoVolume) || !errors.Is(err, syscall.ENOSPC) || err.Error() != "cannot write: no space" {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want ENOSPC with its code and message", err)
 	}
 }
 
-// Nothing waits for an answer that cannot come any more.
-func TestCallsEndWithTheirConnection(t *testing.T) {
-	c := serve(t, func(frame) []frame { return nil })
+// A call fails when its connection ends.
+func TestBrokenConnection(t *testing.T) {
+	c := newTestClient(t, func(frame) []frame { return nil })
 	_, err := c.Domains(t.Context())
 	if !fault.Is(err, fault.Transient) || fault.HintOf(err) == "" {
-		t.Errorf("%v, want transient with a remedy", err)
+		t.Errorf("got %v, want transient with a hint", err)
 	}
 	if _, err := c.Domains(t.Context()); err == nil {
-		t.Error("a call over a connection that is gone")
+		t.Error("a call over a closed connection succeeds")
 	}
 }
 
 func TestCallsEndWithTheirContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	c := serve(t, func(frame) []frame { cancel(); return []frame{} })
+	c := newTestClient(t, func(frame) []frame { cancel(); return []frame{} })
 	if _, err := c.Domains(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, want canceled", err)
+		t.Errorf("got %v, want canceled", err)
 	}
 }
 
-func TestSilenceEnds(t *testing.T) {
-	c := serve(t, always([]frame{}...))
+func TestSilentServerTimesOut(t *testing.T) {
+	c := newTestClient(t, answerAlways([]frame{}...))
 	c.timeout = time.Millisecond
 	if _, err := c.Domains(t.Context()); !fault.Is(err, fault.Transient) {
-		t.Errorf("%v, want transient", err)
+		t.Errorf("got %v, want transient", err)
 	}
 }
 
-// A stranger at the port gets no memory, and the user a word.
-func TestStrangersAreTold(t *testing.T) {
-	for _, word := range []string{"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\r\n", "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n", strings.Repeat("\x00", 64), strings.Repeat("\xff", 64)} {
-		_, err := readFrame(strings.NewReader(word))
-		if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" || !strings.Contains(err.Error(), fmt.Sprintf("%q", word[:16])) {
-			t.Errorf("%q: %v", word[:16], err)
+// readFrame refuses data of another protocol with a hint, and does not allocate memory for the length in the data.
+func TestOtherProtocolsAreRefused(t *testing.T) {
+	for _, text := range []string{"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\r\n", "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n", strings.Repeat("\x00", 64), strings.Repeat("\xff", 64)} {
+		_, err := readFrame(strings.NewReader(text))
+		if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" || !strings.Contains(err.Error(), fmt.Sprintf("%q", text[:16])) {
+			t.Errorf("%q: %v", text[:16], err)
 		}
 	}
 }
@@ -147,7 +148,7 @@ func TestStrangersAreTold(t *testing.T) {
 func TestUploadSendsDataAndHoles(t *testing.T) {
 	src := disk.NewSparsePattern(40<<20, 0.5, 7)
 	at, data := int64(0), int64(0)
-	c := serve(t, func(f frame) []frame {
+	c := newTestClient(t, func(f frame) []frame {
 		if f.kind == call || f.status == ok {
 			return []frame{{kind: reply}}
 		}
@@ -165,8 +166,8 @@ func TestUploadSendsDataAndHoles(t *testing.T) {
 		at += n
 		return []frame{}
 	})
-	var told int64
-	if err := c.Upload(t.Context(), Volume{}, src, func(n int64) { told += n }); err != nil {
+	var reported int64
+	if err := c.Upload(t.Context(), Volume{}, src, func(n int64) { reported += n }); err != nil {
 		t.Fatal(err)
 	}
 	extents, err := src.Extents(t.Context(), disk.Range{Len: src.Size()})
@@ -178,17 +179,17 @@ func TestUploadSendsDataAndHoles(t *testing.T) {
 			data -= e.Len
 		}
 	}
-	if at != src.Size() || told != src.Size() || data != 0 {
-		t.Errorf("%d bytes, told %d, %d of data too many", at, told, data)
+	if at != src.Size() || reported != src.Size() || data != 0 {
+		t.Errorf("got %d bytes, progress reports %d, %d bytes of data too many", at, reported, data)
 	}
 }
 
-// An upload that libvirt refuses in the middle goes on to nowhere no longer.
-func TestUploadStopsWhenItIsRefused(t *testing.T) {
-	var parts atomic.Int64
-	c := serve(t, func(f frame) []frame {
-		if parts.Add(1) == 3 {
-			return []frame{{kind: stream, status: failed, payload: said(SystemError, "full", syscall.ENOSPC)}}
+// Upload stops if libvirt refuses the stream while data is being sent.
+func TestUploadStopsAfterAnError(t *testing.T) {
+	var messages atomic.Int64
+	c := newTestClient(t, func(f frame) []frame {
+		if messages.Add(1) == 3 {
+			return []frame{{kind: stream, status: failed, payload: errorPayload(SystemError, "full", syscall.ENOSPC)}}
 		}
 		if f.kind == call {
 			return []frame{{kind: reply}}
@@ -196,21 +197,24 @@ func TestUploadStopsWhenItIsRefused(t *testing.T) {
 		return []frame{}
 	})
 	err := c.Upload(t.Context(), Volume{}, disk.NewPattern(1<<30), nil)
-	if !errors.Is(err, syscall.ENOSPC) || parts.Load() > 100 {
-		t.Errorf("%v, after %d parts", err, parts.Load())
+	if !errors.Is(err, syscall.ENOSPC) || messages.Load() > 100 {
+		t.Errorf("got %v after %d messages", err, messages.Load())
 	}
 }
 
-// taken is what a download brought.
-type taken struct{ bytes.Buffer }
+// downloadBuffer stores the data and zeros of a download.
+type downloadBuffer struct{ bytes.Buffer }
 
-func (b *taken) Data(_ int64, p []byte) error { _, err := b.Write(p); return err }
-func (b *taken) Zeros(r disk.Range) error     { _, err := b.Write(make([]byte, r.Len)); return err }
+func (b *downloadBuffer) Data(_ int64, p []byte) error { _, err := b.Write(p); return err }
+func (b *downloadBuffer) Zeros(r disk.Range) error {
+	_, err := b.Write(make([]byte, r.Len))
+	return err
+}
 
-// Libvirt ends streams early, and a second one brings the rest.
-func TestDownloadGoesOnWhereItEnded(t *testing.T) {
+// If libvirt ends a stream early, Download opens another one for the rest.
+func TestDownloadResumesAfterEarlyEnd(t *testing.T) {
 	opened := 0
-	c := serve(t, func(f frame) []frame {
+	c := newTestClient(t, func(f frame) []frame {
 		if f.kind != call {
 			return []frame{{kind: stream}}
 		}
@@ -224,13 +228,13 @@ func TestDownloadGoesOnWhereItEnded(t *testing.T) {
 		}
 		return []frame{{kind: reply}, {kind: hole, status: continues, payload: args{}.uint64(5).uint32(0)}, end}
 	})
-	var got taken
+	var got downloadBuffer
 	if err := c.Download(t.Context(), Volume{}, 8, &got); err != nil || got.String() != "abc\x00\x00\x00\x00\x00" {
-		t.Errorf("%q, %v", got.String(), err)
+		t.Errorf("got %q, %v", got.String(), err)
 	}
 }
 
-func TestDownloadsThatAreWrong(t *testing.T) {
+func TestInvalidDownloadsAreCorrupt(t *testing.T) {
 	tests := map[string][]frame{
 		"short":         {{kind: reply}, {kind: stream, status: continues}},
 		"long":          {{kind: reply}, {kind: stream, status: continues, payload: make([]byte, 9)}},
@@ -239,13 +243,13 @@ func TestDownloadsThatAreWrong(t *testing.T) {
 		"half a hole":   {{kind: reply}, {kind: hole, status: continues, payload: []byte{1}}},
 	}
 	for name, answers := range tests {
-		c := serve(t, func(f frame) []frame {
+		c := newTestClient(t, func(f frame) []frame {
 			if f.kind != call {
 				return []frame{{kind: stream}}
 			}
 			return answers
 		})
-		if err := c.Download(t.Context(), Volume{}, 8, &taken{}); !fault.Is(err, fault.Corrupt) || fault.HintOf(err) == "" {
+		if err := c.Download(t.Context(), Volume{}, 8, &downloadBuffer{}); !fault.Is(err, fault.Corrupt) || fault.HintOf(err) == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -253,19 +257,19 @@ func TestDownloadsThatAreWrong(t *testing.T) {
 
 func FuzzFrame(f *testing.F) {
 	f.Add(frame{proc: procOpen, kind: reply, serial: 1, payload: []byte("abcd")}.encode())
-	f.Add(frame{kind: reply, status: failed, payload: said(NoDomain, "none", 0)}.encode())
+	f.Add(frame{kind: reply, status: failed, payload: errorPayload(NoDomain, "none", 0)}.encode())
 	f.Fuzz(func(t *testing.T, p []byte) {
 		got, err := readFrame(bytes.NewReader(p))
 		if err != nil {
 			return
 		}
 		if len(got.payload) > len(p) {
-			t.Fatalf("%d bytes of %d", len(got.payload), len(p))
+			t.Fatalf("payload of %d bytes from %d bytes", len(got.payload), len(p))
 		}
-		_ = got.toError() // whatever it says
+		_ = got.toError() // must not panic
 		again, err := readFrame(io.MultiReader(bytes.NewReader(got.encode())))
 		if err != nil || again.serial != got.serial || !bytes.Equal(again.payload, got.payload) {
-			t.Errorf("%+v became %+v, %v", got, again, err)
+			t.Errorf("frame %+v decodes as %+v, %v", got, again, err)
 		}
 	})
 }
@@ -281,7 +285,7 @@ func FuzzResult(f *testing.F) {
 		} {
 			r := &result{rest: p}
 			if n := read(r); n > len(p)/4 || n > 0 && r.err != nil {
-				t.Errorf("%d things in %d bytes, err %v", n, len(p), r.err)
+				t.Errorf("%d items from %d bytes, err %v", n, len(p), r.err)
 			}
 		}
 	})

@@ -1,5 +1,5 @@
-// Command bootvm boots the VM of a libvirt domain XML and prints what its guest reports.
-// Flags set the expected report; a difference is exit status 1.
+// Command bootvm boots the VM of a libvirt domain XML and prints the report of its guest. Flags set the expected report.
+// If the report differs, the exit status is 1.
 //
 //	bootvm -mac 00:50:56:00:00:01 -uuid 564d… -driver vmw_pvscsi domain.xml
 package main
@@ -29,13 +29,13 @@ func main() {
 // bootVM runs the command with the arguments. It returns an error if the report differs from a flag.
 func bootVM(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bootvm", flag.ContinueOnError)
-	deadline := flags.Duration("deadline", 20*time.Minute, "limit of the time that the guest takes")
-	log := flags.String("log", "", "write what the guest printed to this `file`")
-	mac := flags.String("mac", "", "the first network card's MAC must be this")
-	uuid := flags.String("uuid", "", "the SMBIOS UUID must be this")
-	driver := flags.String("driver", "", "the root disk's driver must be this")
-	card := flags.String("card", "", "the first network card's driver must be this")
-	firmware := flags.String("firmware", "", "the firmware must be this: bios or efi")
+	deadline := flags.Duration("deadline", 20*time.Minute, "time limit for the boot of the guest")
+	log := flags.String("log", "", "write the output of the guest to this `file`")
+	mac := flags.String("mac", "", "expected MAC address of the first network card")
+	uuid := flags.String("uuid", "", "expected SMBIOS UUID")
+	driver := flags.String("driver", "", "expected driver of the root disk")
+	card := flags.String("card", "", "expected driver of the first network card")
+	firmware := flags.String("firmware", "", "expected firmware: bios or efi")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
