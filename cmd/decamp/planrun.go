@@ -111,6 +111,12 @@ func (pr *planRunCommand) runPlan(ctx context.Context, path string) (err error) 
 		fmt.Fprintf(pr.out.screen, "Another decamp process executes the plan (%s).\n", fault.Printable(err.Error()))
 		return pr.handOver(ctx, c, s, false)
 	}
+	if fault.Is(err, fault.Conflict) && isFile(url) {
+		// The other process cannot show that it is alive in a full database.
+		if full := local.Database.SchedulerState.Request(ctx); fault.Is(full, fault.Full) {
+			return full
+		}
+	}
 	if err != nil {
 		return err
 	}

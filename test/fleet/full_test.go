@@ -71,6 +71,11 @@ func TestStateDirectoryIsFull(t *testing.T) {
 	r.lab.SetLimits(lab.Limits{})
 	p.waitForOutput(p.errs, "no room under "+r.stateDir())
 	waitForStatus(t, r.run, "full", "all work waits: ", "no room under "+r.stateDir(), "free space")
+	eventually(t, "the lease of the process expires, as the database is full", func() bool {
+		workers, err := r.database().Workers.List(t.Context())
+		must(t, err)
+		return len(workers) == 1 && !workers[0].Alive
+	})
 	r.run("plan", "run", r.writePlanOfAll("other")).wantExit(9).wantOutput("no room under "+r.stateDir(), "Remedy: free space")
 	free()
 	p.wantExit(0).wantOutput("6 done")
