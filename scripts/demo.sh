@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The main job in small: an emulated ESXi with real bootable Linux guests, one of them
-# moved, verified, and booted from the definition that decamp wrote.
+# Migrates a VM with a real Linux guest from an emulated ESXi, verifies the images, and boots the guest from the
+# definition that decamp wrote.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/lab.sh
 
 demo=$PWD/build/demo
 mac=00:50:56:9a:bc:01
@@ -12,11 +13,6 @@ uuid=564d4e6f-1c2b-4a3d-8e5f-0123456789ab
 show() {
 	printf '\n\033[1m$ %s\033[0m\n' "$*"
 	"$@"
-}
-
-# fact NAME prints a value of the line with which the lab announced itself.
-fact() {
-	grep -o "\"$1\":\"[^\"]*\"" "$demo/lab.json" | head -n 1 | cut -d '"' -f 4 # of the lab, before those of its parts
 }
 
 go run ./test/guest/cmd/buildguest >/dev/null
@@ -45,20 +41,13 @@ cat >"$demo/config.json" <<END
 }
 END
 
-# The lab runs until this script ends, however it ends.
-./decamp-lab --config "$demo/config.json" --json >"$demo/lab.json" &
-lab=$!
-trap 'kill "$lab" 2>/dev/null; wait "$lab" 2>/dev/null || :' EXIT
-for _ in $(seq 600); do
-	[ ! -s "$demo/lab.json" ] || break
-	kill -0 "$lab" 2>/dev/null || { echo "demo: the lab did not start" >&2; exit 1; }
-	sleep 0.1
-done
+trap stop_lab EXIT
+start_lab "$demo"
 
 export DECAMP_PASSWORD_FILE
-DECAMP_PASSWORD_FILE=$(fact passwordFile)
-source=$(fact url)
-args=(--fingerprint "$(fact fingerprint)" --state "$demo/state")
+DECAMP_PASSWORD_FILE=$(lab_value passwordFile)
+source=$(lab_value url)
+args=(--fingerprint "$(lab_value fingerprint)" --state "$demo/state")
 
 show ./decamp ls "$source" "${args[@]}"
 show ./decamp migrate "$source" web01 --to "dir:$demo/vms" --power-off --domain-type qemu "${args[@]}"

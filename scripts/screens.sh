@@ -3,8 +3,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/docs-venv.sh
+. scripts/lab.sh
 
 folder=$(mktemp -d)
+trap 'stop_lab; rm -rf "$folder"' EXIT
 cat >"$folder/config.json" <<'END'
 {
   "addr": "127.0.0.1:0",
@@ -16,15 +18,6 @@ cat >"$folder/config.json" <<'END'
   "limits": {"connRate": 55000000, "datastoreRate": 300000000}
 }
 END
-./decamp-lab --config "$folder/config.json" --json >"$folder/lab.json" &
-lab=$!
-trap 'kill "$lab" 2>/dev/null; wait "$lab" 2>/dev/null || :; rm -rf "$folder"' EXIT
-for _ in $(seq 600); do
-	[ ! -s "$folder/lab.json" ] || break
-	kill -0 "$lab" 2>/dev/null || { echo "screens: the emulator did not start" >&2; exit 1; }
-	sleep 0.1
-done
-# fact NAME prints a value of the line that the emulator printed.
-fact() { grep -o "\"$1\":\"[^\"]*\"" "$folder/lab.json" | head -n 1 | cut -d '"' -f 4; }
-"$venv/bin/python" scripts/screens.py docs/screens "$(fact url)" "$(fact passwordFile)" "$(fact fingerprint)"
+start_lab "$folder"
+"$venv/bin/python" scripts/screens.py docs/screens "$(lab_value url)" "$(lab_value passwordFile)" "$(lab_value fingerprint)"
 ls docs/screens
