@@ -1,32 +1,34 @@
 #!/usr/bin/env bash
-# Runs all tests RUNS times (default 10). The first half of the runs are beside a load of about LOAD (default 20), so
-# that tests that depend on time fail: up to three run at once in copies of this commit, beside busy processes. A run
-# counts as a load of 8 for the others; it is higher while it compiles. Every third run keeps its temporary files on a
-# disk, to save memory. The second half of the runs follow one after the other, without a load.
+# Runs all tests RUNS times (default 10). The first half of the runs are beside a load of about LOAD (default 20), to
+# find tests that depend on time: up to three run at once in copies of this commit, with busy processes if the load is
+# lower. Every third run keeps its temporary files on a disk, to save memory. The second half of the runs follow one
+# after the other, without a load.
 #
 # Each run adds a line to build/repeat.tsv: commit, load beside it, seconds, failed tests. Runs of the same commit that
 # are in the file already count, so that an interrupted series continues. The script fails if a run failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 commit=$(git rev-parse --short HEAD) || exit 2
-export GOFLAGS="${GOFLAGS:-} -trimpath" # the copies share what the compiler wrote
+. scripts/static.sh # its -trimpath lets the copies share Go's build cache
 runs=${RUNS:-10} load=${LOAD:-20} results=$PWD/build/repeat.tsv copies=$PWD/build/repeat
 mkdir -p build
 touch "$results"
 
-busy=()
-trap 'kill "${busy[@]}" $(jobs -p) 2>/dev/null; rm -rf "$copies"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$copies"' EXIT
 trap 'trap "" TERM; kill 0; exit 130' INT TERM # also the tests, which ignore Ctrl-C in the background
 
-# set_busy N starts or stops busy processes until there are N, or none if N is negative.
-set_busy() {
-	while [ ${#busy[@]} -lt "$1" ]; do
-		while :; do :; done &
-		busy+=($!)
-	done
-	while [ ${#busy[@]} -gt 0 ] && [ ${#busy[@]} -gt "$1" ]; do
-		kill "${busy[-1]}"
-		unset 'busy[-1]'
+# keep_load LOAD keeps the load average of this machine at or above LOAD with busy processes, until it is killed.
+keep_load() {
+	local busy=()
+	trap 'kill "${busy[@]}" 2>/dev/null; exit' TERM EXIT
+	while sleep 5; do
+		if [ "$(cut -d . -f 1 /proc/loadavg)" -lt "$1" ]; then
+			while :; do :; done &
+			busy+=($!)
+		elif [ ${#busy[@]} -gt 0 ]; then
+			kill "${busy[-1]}"
+			unset 'busy[-1]'
+		fi
 	done
 }
 
@@ -54,32 +56,36 @@ count_runs() {
 
 # run_beside_load N runs all tests N times, three at once. The copies use the tools that setup.sh installed here.
 run_beside_load() {
-	local n ended folder
-	local -A running=()
+	local n running=0 keeper folder
+	keep_load $((load + 8)) & # a run itself has a load of about 8
+	keeper=$!
 	for ((n = 1; n <= $1; n++)); do
-		[ ${#running[@]} -lt 3 ] || await_run
+		[ $running -lt 3 ] || { wait -n && running=$((running - 1)); }
 		git clone -q . "$copies/$n" && mkdir "$copies/$n/build" && find build -mindepth 1 -maxdepth 1 ! -name 'repeat*' -exec cp -a -t "$copies/$n/build" {} + || exit
 		folder= # test.sh chooses memory
 		[ $((n % 3)) -ne 0 ] || folder=/tmp
 		TMPDIR=$folder run_tests "$copies/$n" "$load" &
-		running[$!]=
-		set_busy $((load - 8 * (${#running[@]} - 1)))
+		running=$((running + 1))
 	done
-	while [ ${#running[@]} -gt 0 ]; do
-		await_run
+	for (( ; running > 0; running--)); do
+		wait -n
 	done
+	kill "$keeper"
+	wait
 	rm -rf "$copies"
 }
 
-# await_run waits until a run ends. The others need more busy processes then; without one, the load ends.
-await_run() {
-	wait -n -p ended "${!running[@]}"
-	unset "running[$ended]"
-	set_busy $((${#running[@]} > 0 ? load - 8 * (${#running[@]} - 1) : 0))
+# compile_tests fills Go's build cache. Without it, the runs beside the load would compile all packages at once.
+compile_tests() {
+	go vet -tags guests,kube,slow,v2v ./... || return
+	# shellcheck disable=SC2086 # several arguments
+	go test $test_flags -exec true ./...
 }
 
 rm -rf "$copies"
-run_beside_load $((runs / 2 - $(count_runs '> 0')))
+loaded=$((runs / 2 - $(count_runs '> 0')))
+[ "$loaded" -le 0 ] || compile_tests >build/repeat-compile.log 2>&1 || { tail -20 build/repeat-compile.log; exit 1; }
+run_beside_load "$loaded"
 for ((run = $(count_runs '== 0'); run < runs - runs / 2; run++)); do
 	run_tests "$PWD" 0
 done

@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# All checks and tests, as CI runs them. The full log is build/test.log, and the slowest packages and tests
-# are in build/test-times.txt. A skipped test fails the run: setup.sh has installed what every test here
-# needs, so a skip means that something was not tested. With CPU=1 the processor time of each package is
-# recorded, too: it does not depend on other load. No result comes from Go's cache: the cache does not know the
-# programs that tests build and start.
+# Runs all checks and tests, as CI does. The log is build/test.log; build/test-times.txt lists the slowest packages and
+# tests. A skipped test fails the run, as setup.sh installs all tools that tests need. With CPU=1, the run also records
+# the processor time of each package, which does not depend on other load. Go's cache of results is not used: it does not
+# detect changes of programs that tests build and start.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 . scripts/static.sh
 mkdir -p build
 
-# The packages that take longest, slowest first: they start first, as the run ends when the last one ends.
-# build/package-times.tsv, which each run writes, replaces this order.
+# The slowest packages, slowest first. They start first, so that the run ends early. Each run writes its own order to
+# build/package-times.tsv, which replaces this one.
 slowest='test/cli internal/targets/libvirt test/fleet internal/targets/proxmox test/convert internal/testboot
 	internal/targets/openstack internal/esx internal/migrate internal/qcow2 test/nfs test/boot internal/transport/nfc
 	internal/transport/landing internal/lab/vsphere cmd/decamp internal/fleetdb test/clients test/browser internal/fleet
@@ -74,7 +73,7 @@ use_memory() {
 memory=
 trap 'kill $(jobs -p) 2>/dev/null; [ -z "$memory" ] || rm -rf "$memory"' EXIT
 use_memory
-check_quickly
+check_static
 go run ./test/guest/cmd/buildguest >/dev/null || fail "could not build the test guests"
 
 # staticcheck, the demo and the tests of Kubernetes run beside the other tests. They end with this script.
@@ -82,21 +81,21 @@ run_staticcheck >build/static.log 2>&1 &
 static=$!
 make demo >build/demo.log 2>&1 &
 demo=$!
-# Modules of their own, which bring Kubernetes and Helm along. They judge files of this one: no result of old ones counts.
+# Separate modules, because they depend on Kubernetes and Helm. Their tests check files of this module.
 for module in kubevirt packaging; do
 	# shellcheck disable=SC2086 # several arguments
-	(cd "test/$module" && go test $quickly -count 1 -v "$@" ./...) || exit
+	(cd "test/$module" && go test $test_flags -count 1 -v "$@" ./...) || exit
 done >build/kubevirt.log 2>&1 &
 kubevirt=$!
-# The program that builds releases is a separate module, too.
+# The program that builds releases is a separate module.
 # shellcheck disable=SC2086 # several arguments
-(cd release && go test $quickly -count 1 -v "$@" .) >build/release.log 2>&1 &
+(cd release && go test $test_flags -count 1 -v "$@" .) >build/release.log 2>&1 &
 release=$!
 packages=$(ordered_packages) || fail "go list"
 rm -f build/cpu-times.tsv
 export CPU_TIMES=$PWD/build/cpu-times.tsv
 # shellcheck disable=SC2086 # one argument for each package
-go test $quickly -count 1 -timeout 60m ${CPU:+-exec "$PWD/scripts/cputime.sh"} -v "$@" $packages >build/test.log 2>&1
+go test $test_flags -count 1 -timeout 60m ${CPU:+-exec "$PWD/scripts/cputime.sh"} -v "$@" $packages >build/test.log 2>&1
 status=$?
 wait "$kubevirt" || status=$?
 wait "$release" || status=$?
@@ -118,6 +117,7 @@ if [ "$status" -ne 0 ]; then
 fi
 [ -n "$static" ] || fail "staticcheck; see build/static.log"
 skipped=$(grep -E -A 2 '^ *--- SKIP' build/test.log)
-[ -z "$skipped" ] || fail "skipped, but nothing may be:
+[ -z "$skipped" ] || fail "skipped tests are not permitted:
 $skipped"
+! grep -q 'no sample images' build/test.log || echo "test: not tested with sample images of VMware products; see docs/formats/vmdk.md"
 echo "test: $(grep -cE '^ *--- PASS' build/test.log) passed, none skipped; slowest first in build/test-times.txt"
