@@ -52,7 +52,7 @@ type viewCurve struct {
 // viewPoint is a point of a curve.
 type viewPoint struct {
 	X, Y    float64 // coordinates
-	Says    string  // text of the tooltip
+	Tooltip string  // text of the tooltip
 	Plateau bool    // true for the plateau of the curve
 }
 

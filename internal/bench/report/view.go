@@ -221,10 +221,10 @@ func showEffect(e bench.Effect) viewEffect {
 // line is a row of the table.
 type line struct {
 	tags
-	Color                                       int     // index of the set's color
-	Name, Rate, Lasted, Size, Read, Write, Busy string  // formatted values of the columns
-	CPU, Retransmits, Where                     string  // further columns
-	RateValue, SecondsValue                     float64 // numbers for sorting
+	Color                                         int     // index of the set's color
+	Name, Rate, Duration, Size, Read, Write, Busy string  // formatted values of the columns
+	CPU, Retransmits, Where                       string  // further columns
+	RateValue, SecondsValue                       float64 // numbers for sorting
 }
 
 // newLines returns a line for each row of each set.
@@ -233,7 +233,7 @@ func newLines(r Report) []line {
 	for i, s := range r.Sets {
 		for _, row := range s.Rows {
 			all = append(all, line{tags: tagsOf(s.Name, row.Setup), Color: i % colors, Name: row.Name(), Rate: formatRate(row.Rate()), RateValue: row.Rate(),
-				Lasted: formatDuration(row.Duration()), SecondsValue: row.Seconds, Size: formatRate(float64(row.Allocated)/bench.MiB/kib) + " GiB", Read: formatDevice(row.Read),
+				Duration: formatDuration(row.Duration()), SecondsValue: row.Seconds, Size: formatRate(float64(row.Allocated)/bench.MiB/kib) + " GiB", Read: formatDevice(row.Read),
 				Write: formatDevice(row.Written), Busy: formatBusy(row.Written), CPU: formatNonZero(math.Round(row.CPU*10) / 10), Retransmits: formatRetransmits(row), Where: describeConditions(row)})
 		}
 	}

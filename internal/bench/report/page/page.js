@@ -1,9 +1,9 @@
 "use strict";
-// The page says all it knows without this: here it is chosen, sorted and coloured.
+// The page is complete without this script, which filters and sorts its rows.
 const filters = document.querySelector("#filters");
 const tagged = document.querySelectorAll("[data-transport]");
 
-function choose() {
+function applyFilters() {
   const wanted = [...new FormData(filters)].filter(([, value]) => value);
   let shown = 0;
   for (const el of tagged) {
@@ -16,11 +16,11 @@ function choose() {
 
 if (filters) {
   filters.hidden = false;
-  filters.addEventListener("change", choose);
+  filters.addEventListener("change", applyFilters);
 }
 
-// worth is what a cell is sorted by: its number, or its text.
-function worth(row, column) {
+// sortKey returns the value by which a cell is sorted: its number, or its text.
+function sortKey(row, column) {
   const cell = row.cells[column];
   const number = parseFloat(cell.dataset.value ?? cell.textContent);
   return column === 0 || Number.isNaN(number) ? cell.textContent : number;
@@ -28,7 +28,7 @@ function worth(row, column) {
 
 function compare(a, b) {
   if (typeof a === typeof b) return a < b ? -1 : a > b ? 1 : 0;
-  return typeof a === "number" ? 1 : -1; // what was not measured is the least
+  return typeof a === "number" ? 1 : -1; // a value that was not measured is the smallest
 }
 
 function sortBy(head) {
@@ -36,7 +36,7 @@ function sortBy(head) {
   for (const other of head.parentNode.cells) other.ariaSort = null;
   head.ariaSort = down ? "descending" : "ascending";
   const body = head.closest("table").tBodies[0];
-  const rows = [...body.rows].sort((a, b) => compare(worth(a, head.cellIndex), worth(b, head.cellIndex)) * (down ? -1 : 1));
+  const rows = [...body.rows].sort((a, b) => compare(sortKey(a, head.cellIndex), sortKey(b, head.cellIndex)) * (down ? -1 : 1));
   body.append(...rows);
 }
 
