@@ -81,11 +81,10 @@ func sqliteFault(err error) (faultClass, bool) {
 		full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) // the file is synced outside of SQLite
 		return faultClass{kind: fault.Full}, full
 	}
-	const primary = 0xff
 	if e.Code() == lib.SQLITE_IOERR_SHORT_READ {
 		return faultClass{kind: fault.Corrupt, hint: sqliteCorrupt}, true
 	}
-	switch e.Code() & primary {
+	switch sqlitedb.PrimaryCode(e) {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED:
 		return faultClass{kind: fault.Unreachable, hint: "another process writes to the file; try again", again: true}, true
 	case lib.SQLITE_FULL:

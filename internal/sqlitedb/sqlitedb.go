@@ -99,13 +99,14 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 			return &conn{plainConn: plain.(plainConn), pool: c, idle: map[string]driver.Stmt{}}, nil
 		}
 		var e *sqlite.Error
-		if !errors.As(err, &e) || e.Code()&primaryCode != lib.SQLITE_BUSY || time.Now().After(end) || sleep.For(ctx, busyPause) != nil {
+		if !errors.As(err, &e) || PrimaryCode(e) != lib.SQLITE_BUSY || time.Now().After(end) || sleep.For(ctx, busyPause) != nil {
 			return nil, err
 		}
 	}
 }
 
-const (
-	primaryCode = 0xff                  // part of a result code without its extension
-	busyPause   = 10 * time.Millisecond // time between two attempts to connect
-)
+// busyPause is the time between two attempts to connect.
+const busyPause = 10 * time.Millisecond
+
+// PrimaryCode returns the result code of e without its extension (https://sqlite.org/rescode.html).
+func PrimaryCode(e *sqlite.Error) int { return e.Code() & 0xff }
