@@ -1,6 +1,5 @@
-# decamp: `make demo` shows the main job, `make test` runs all tests. Both install what
-# they need (scripts/setup.sh); nothing else has to be set up. `make check` runs the quick tests.
-# `make help` lists the rest.
+# `make demo` migrates a VM, `make test` runs all tests, `make check` the quick ones. They install the tools that they
+# need (scripts/setup.sh). `make help` lists all targets.
 
 export CGO_ENABLED = 0
 GO ?= go
@@ -32,14 +31,14 @@ nbdkit-plugin: ## build build/nbdkit-nfc-plugin.so, the plugin for nbdkit (needs
 	@scripts/setup.sh plugin
 	scripts/nbdkit-plugin.sh build/nbdkit-nfc-plugin.so $(VERSION)
 
-# Needs no Docker. DECAMP_MINISIGN_KEY has the key that signs; docs/releasing.md describes it.
+# Docker is not needed. DECAMP_MINISIGN_KEY contains the key of the signature; see docs/releasing.md.
 .PHONY: release
 release: ## build archives, packages, images, clients and checksums of a release into dist/
 	@scripts/setup.sh clients plugin
 	cd release && $(GO) run -trimpath . -root .. -out ../dist
 
 .PHONY: demo
-demo: build ## move a real Linux guest off an emulated ESXi, prove it, boot it
+demo: build ## migrate a real Linux guest from an emulated ESXi, verify it, boot it
 	@scripts/setup.sh demo
 	@scripts/demo.sh
 
@@ -65,54 +64,53 @@ test-repeat: ## run all tests RUNS (10) times, half of them beside a load of LOA
 	@RUNS=$(RUNS) LOAD=$(LOAD) scripts/repeat.sh
 
 .PHONY: test-slow
-test-slow: ## the tests with all variants, long crash runs
+test-slow: ## run all tests with all variants, and long crash tests
 	@scripts/setup.sh slow
-	$(GO) test -tags slow -timeout 60m ./test/... ./internal/...
-	cd release && $(GO) vet -tags slow . && $(GO) test -tags slow -timeout 60m .
+	$(GO) test -tags slow -timeout 60m -count 1 ./...
+	cd release && $(GO) vet -tags slow . && $(GO) test -tags slow -timeout 60m -count 1 .
 	cd test/kubevirt && $(GO) vet ./...
 	cd test/packaging && $(GO) vet ./...
 	cd test/otlp && $(GO) vet ./... && $(GO) test -trimpath -count 1 ./...
 
-# Real Debian guests, one after the other kind: built once, changed, booted, judged.
+# Debian guests of several kinds: built once, converted, booted and checked.
 .PHONY: test-guests
-test-guests: ## move real Debian guests onto virtio (root, 25 to 40 minutes)
+test-guests: ## convert real Debian guests to virtio and boot them (root, 25 to 40 minutes)
 	@scripts/setup.sh guests
 	$(GO) test -tags guests -timeout 90m -count 1 -v ./test/guests
 
-# Images that other programs write, read by decamp and by others: DISKS of each writer.
+# DISKS images of each writer; decamp and other programs read them.
 DISKS ?= 100
 .PHONY: test-differential
-test-differential: ## read DISKS (100) images of every other writer, beside other readers
+test-differential: ## read DISKS (100) images of each other writer, and compare with other readers
 	@scripts/setup.sh test
 	DECAMP_DIFFERENTIAL=$(DISKS) $(GO) test -timeout 120m -count 1 -v ./test/differential
 
-# The server of a landing dies: killed, or without power, KILLS times in each test.
+# Each test kills the server of a landing, or cuts its power, KILLS times.
 KILLS ?= 1000
 .PHONY: test-kills
-test-kills: ## kill the landing server KILLS (1000) times in every way
+test-kills: ## kill the landing server KILLS (1000) times in each test
 	@scripts/setup.sh test
 	KILLS=$(KILLS) $(GO) test -timeout 60m -count 1 -v -run 'Killed|PowerCut|DestinationFails' ./test/nfs | grep -vE '^ *(=== |--- PASS: .*/|kill_test.go)'
 
-# Plans of 200 VMs whose server and workers are killed at random, one after the other. The seed of a
-# failure is told: DECAMP_SEED=N repeats it.
+# Plans of 200 VMs; the server and the workers are killed at random. A failure prints its seed: DECAMP_SEED=N repeats it.
 DECAMP_CHAOS ?= 1h
 .PHONY: test-chaos
 test-chaos: ## kill server and workers of 200-VM plans for DECAMP_CHAOS (1h)
 	@scripts/setup.sh test
 	DECAMP_CHAOS=$(DECAMP_CHAOS) $(GO) test -timeout 24h -count 1 -v -run TestChaos ./test/fleet
 
-# Its appliance boots the kernel of the test guests: this machine need not have one of its own.
+# The appliance of virt-v2v boots the kernel of the test guests: this machine may have none.
 .PHONY: test-v2v
-test-v2v: ## convert a Debian, boot it, and a phony Windows by the real virt-v2v (emulated: 15 to 30 minutes)
+test-v2v: ## convert a Debian guest and a generated Windows with the real virt-v2v (15 to 30 minutes)
 	@scripts/setup.sh v2v
 	@scripts/v2v-guest.sh
 	@release=$$(ls build/kernel/lib/modules) && export SUPERMIN_KERNEL="$(CURDIR)/build/kernel/boot/vmlinuz-$$release" \
 		SUPERMIN_KERNEL_VERSION="$$release" SUPERMIN_MODULES="$(CURDIR)/build/kernel/lib/modules/$$release" && \
 		$(GO) test -trimpath -tags v2v -timeout 60m -count 1 -v -run VirtV2V ./test/cli
 
-# The API server is built here once, of its own module: 15 minutes of two cores.
+# The first run builds the API server from its module: 15 minutes on two cores.
 .PHONY: test-kube
-test-kube: ## deliver to the real API server of Kubernetes (built once: 15 to 30 minutes)
+test-kube: ## migrate to the real API server of Kubernetes (the first run takes 15 to 30 minutes)
 	@scripts/setup.sh kube
 	@scripts/kube.sh
 	$(GO) test -trimpath -tags kube -timeout 30m -count 1 -v -run RealAPIServer ./internal/targets/kubevirt
@@ -126,7 +124,7 @@ test-race: ## all tests under the race detector (needs a C compiler)
 audit: ## gosec with a triaged list, staticcheck, licences, known vulnerabilities
 	@scripts/audit.sh
 
-# Every fuzz target for FUZZTIME each, one after the other.
+# All fuzz targets, one after the other.
 FUZZTIME ?= 30s
 .PHONY: fuzz
 fuzz: ## fuzz every parser for FUZZTIME (30s) each
@@ -139,7 +137,7 @@ mutate: ## change one operator at a time and report the changes that no test det
 
 # make bench ONLY=https runs one part.
 .PHONY: bench
-bench: ## print every figure with its bound, peers beside it (ONLY=https for a part)
+bench: ## measure all figures, beside other programs (ONLY=https for a part)
 	@scripts/setup.sh bench
 	$(GO) build -trimpath -o build/bin/govc ./test/govc
 	$(GO) build -trimpath -o build/bin/bench ./test/bench
