@@ -18,15 +18,15 @@ fail() {
 	failed=1
 }
 
-# The emulated ESXi and helpers of tests are not examined by gosec: they meet no data of others.
-# G304 reports every file whose path is a variable. Paths are what decamp is given.
-# G115 reports every conversion of an integer to a smaller one: 450, of sizes that were checked, as a rule.
-# Parsers of what others write are fuzzed instead (make fuzz).
+# gosec does not examine the emulated ESXi and test helpers: they read no foreign data.
+# G304 reports each file whose path is a variable: users give paths to decamp.
+# G115 reports each conversion to a smaller integer: 450, mostly of sizes that were checked. Parsers of foreign data are
+# fuzzed instead (make fuzz).
 folders=$(go list -f '{{.Dir}}' ./cmd/... ./internal/... | grep -vE '/internal/lab(/|$)|/cmd/decamp-lab$|test$|/linuxclient$') || exit 1
 # shellcheck disable=SC2086 # a list of folders
 go run "$gosec" -quiet -no-fail -exclude G115,G304 -fmt json -out build/gosec.json $folders || fail "gosec did not run"
 go run ./test/audit scripts/gosec.tsv build/gosec.json ||
-	fail "mend the findings, or add them with: go run ./test/audit -add scripts/gosec.tsv build/gosec.json; then write a reason for each"
+	fail "fix the findings, or add them with: go run ./test/audit -add scripts/gosec.tsv build/gosec.json; then write a reason for each"
 
 go tool staticcheck ./... && echo "staticcheck: no findings" || fail "staticcheck"
 
@@ -36,13 +36,13 @@ grep -q 'Redistributions in binary form must reproduce' "$mathutil" && grep -q '
 go run "$licenses" check ./cmd/decamp --allowed_licenses "$allowed" --ignore modernc.org/mathutil 2>build/licenses.log &&
 	echo "licences: all are among $allowed" || {
 	tail -5 build/licenses.log >&2
-	fail "a dependency has another licence, or none that is known; see build/licenses.log"
+	fail "a dependency has another licence or an unknown one; see build/licenses.log"
 }
 
 if go run "$govulncheck" ./... >build/govulncheck.log 2>&1; then
-	echo "govulncheck: no known vulnerability is reached"
+	echo "govulncheck: the code reaches no known vulnerability"
 elif grep -q 'fetching vulnerabilities: Get .*dial tcp' build/govulncheck.log; then
-	echo "govulncheck: NOT CHECKED: https://vuln.go.dev is not reachable from here"
+	echo "govulncheck: NOT CHECKED: https://vuln.go.dev is not reachable"
 else
 	tail -50 build/govulncheck.log >&2
 	fail "govulncheck; see build/govulncheck.log"

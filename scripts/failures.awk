@@ -1,6 +1,5 @@
-# What failed in the output of go test -v: each failed test with the lines it printed, the
-# last of them if there are many; of a package that failed without a test, as by a panic or
-# a timeout, how its output ends.
+# Reads the output of go test -v and prints each failed test with its output, or the end of a long one. For a package
+# that failed without a failed test, after a panic or a timeout, it prints the end of the package's output.
 
 function most() { return 40 }
 

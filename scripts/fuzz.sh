@@ -4,8 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 each=${1:-30s}
 
-# Without -fuzzminimizetime a long input that is merely new is shrunk for a minute before
-# fuzzing goes on.
+# Without -fuzzminimizetime, each long input with new coverage would be minimized for a minute.
 
 grep -rlE '^func Fuzz' --include='*_test.go' internal | sort | while read -r file; do
 	grep -oE '^func Fuzz[A-Za-z0-9_]+' "$file" | cut -d' ' -f2 | while read -r target; do

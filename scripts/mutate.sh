@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Mutation tests: changes one operator of a package at a time and runs the tests that reach it.
-# A mutant that no test detects has survived: a test is missing, or the code does not matter.
+# A mutant that no test detects survives: a test is missing, or the code has no effect.
 #
 #   scripts/mutate.sh [PACKAGE[:[FILE,...][:SKIP]]]...   (below internal/; default: the list)
 #
-# SKIP is a regular expression of tests that are left out: those that take long and test other
+# SKIP is a regular expression of tests that do not run: slow tests of other
 # files. The script fails before it starts if a package or a file does not exist, or if a name in
-# SKIP matches no test. The report of each package is build/mutate/PACKAGE.txt. SHORT=1 leaves out all tests
-# that take long; WORKERS=N runs N mutants at the same time (default: one for each processor).
+# SKIP matches no test. The report of each package is build/mutate/PACKAGE.txt. SHORT=1 runs no
+# slow test; WORKERS=N runs N mutants at the same time (default: one for each processor).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds build/v2v/debian.raw, a Debian as VMware leaves one behind: its root is /dev/sda1, its initramfs has
-# pvscsi and no virtio. Root; some two minutes and 1 GiB, once. What it says at boot is V2V-MARKER.
+# Builds build/v2v/debian.raw, a Debian guest of VMware: its root is /dev/sda1, and its initramfs has pvscsi, but not
+# virtio. It prints V2V-MARKER at boot. The first run takes two minutes and 1 GiB, and requires root.
 set -eu
 cd "$(dirname "$0")/.."
 [ ! -e build/v2v/debian.raw ] || exit 0

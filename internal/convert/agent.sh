@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs qemu-guest-agent, once, and is gone then. decamp put it here when it converted the
-# guest; decamp-guest-agent.service starts it.
+# Installs qemu-guest-agent, and removes itself. decamp wrote this script when it converted the guest;
+# decamp-guest-agent.service starts it.
 etc=/etc
 usr=/usr
 most_boots=10
@@ -9,7 +9,7 @@ pause=30 # seconds between tries
 
 agent() { [ -e "$usr/bin/qemu-ga" ] || [ -e "$usr/sbin/qemu-ga" ]; }
 
-# Each waits for the packages' lock, or fails while another has it, and is tried again.
+# A package manager waits for its lock, or fails if another process has it; main tries again then.
 install() {
 	if command -v apt-get; then
 		apt-get -q -o DPkg::Lock::Timeout=300 update &&
@@ -23,7 +23,7 @@ install() {
 	fi </dev/null
 }
 
-# The agent may need no start, as udev starts it, and cannot have one where its channel lacks.
+# Errors are ignored: udev may start the agent already, and without its channel it cannot start.
 start() {
 	systemctl enable qemu-guest-agent.service
 	systemctl --no-block start qemu-guest-agent.service
@@ -51,7 +51,7 @@ main() {
 		agent && break
 		if [ "$try" -ge "$tries" ]; then
 			if [ "$boots" -ge "$most_boots" ]; then
-				echo "qemu-guest-agent could not be installed at $boots boots: this is not tried again"
+				echo "qemu-guest-agent could not be installed in $boots boots; it is not tried again"
 				leave
 			else
 				echo "qemu-guest-agent could not be installed: the next boot tries again ($boots of $most_boots)"

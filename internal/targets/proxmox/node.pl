@@ -1,22 +1,22 @@
-# What runs on a node of Proxmox VE, by its own perl, as long as somebody listens:
+# decamp runs this script on a node of Proxmox VE, over SSH, until the connection ends:
 #
-#   check NODE         whether all is there that the other two take
-#   write NODE VOLUME  NBD on stdin and stdout, spoken by qemu-nbd
-#   sum   NODE VOLUME  answers "OFFSET LENGTH" with a line for each MiB: z for zeros, else its SHA-256
+#   check NODE         check that the node has the programs that the other modes require
+#   write NODE VOLUME  serve the volume over NBD on stdin and stdout, with qemu-nbd
+#   sum   NODE VOLUME  answer "OFFSET LENGTH" with a line for each MiB: z for zeros, else its SHA-256
 #
-# It begins with one line, "decamp: ready HOW" or "decamp: no WHY WORDS".
-# What only one of them takes is loaded by it: each login starts this anew.
+# The first line of output is "decamp: ready HOW" or "decamp: no WHY WORDS".
+# Each login starts this script, so a mode loads the modules that only it uses.
 use strict;
 use warnings;
 use Fcntl qw(:DEFAULT :flock);
 
 my ($mode, $node, $volume) = @ARGV;
 my $mib = 1 << 20;
-my $held;    # the file that says that we have the volume
+my $lock_name;    # path of the lock file of the volume; undef without a lock
 $| = 1;
 $SIG{PIPE} = 'IGNORE';
 
-sub refuse { my ($why, $words) = @_; $words =~ s/\s+/ /g; unlink $held if $held; print "decamp: no $why $words\n"; exit 9 }
+sub refuse { my ($why, $words) = @_; $words =~ s/\s+/ /g; unlink $lock_name if $lock_name; print "decamp: no $why $words\n"; exit 9 }
 
 sub tool {
 	my ($name) = @_;
@@ -24,8 +24,8 @@ sub tool {
 	refuse('tool', $name);
 }
 
-# said runs a program and returns its first line; its errors are for who reads ours.
-sub said {
+# first_line runs a program and returns its first line. Its errors go to our stderr.
+sub first_line {
 	open my $h, '-|', @_ or refuse('tool', "$_[0]: $!");
 	my $line = <$h> // '';
 	1 while <$h>;
@@ -35,17 +35,17 @@ sub said {
 }
 
 sub check {
-	my $here = said(tool('uname'), '-n');
+	my $here = first_line(tool('uname'), '-n');
 	$here =~ s/\..*//;
 	refuse('node', $here) if $here ne $node;
 	refuse('root', getpwuid($>) // $>) if $> != 0;
 	tool($_) for qw(pvesm qemu-nbd dd);
 }
 
-# found is where the volume is. Proxmox leaves those of LVM inactive after a restart, and does with its own
-# library what it does before it starts a guest.
-sub found {
-	my $path = said(tool('pvesm'), 'path', $volume);
+# volume_path returns the path of the volume. Proxmox VE leaves LVM volumes inactive after a restart, so they are
+# activated with its library, as before the start of a guest.
+sub volume_path {
+	my $path = first_line(tool('pvesm'), 'path', $volume);
 	return $path if $path !~ m{^/} || -e $path;
 	open my $out, '>&', \*STDOUT;
 	open STDOUT, '>&', \*STDERR;
@@ -56,9 +56,9 @@ sub found {
 	return $path;
 }
 
-# alone ends whoever has the volume still: one of ours whose other side has gone. The lock goes with the
-# file and not with its name, which goes away with us: so the name is looked up once more.
-sub alone {
+# lock_volume returns the lock of the volume. It ends an earlier decamp process that still has the lock because its
+# client has gone. The name of a lock file is removed at the end, so a lock counts only if the file still has the name.
+sub lock_volume {
 	(my $name = $volume) =~ s/[^\w.-]/_/g;
 	$name = "/run/lock/decamp-$name";
 	for my $try (1 .. 155) {
@@ -67,7 +67,7 @@ sub alone {
 			next if ((stat $lock)[1] // 0) != ((stat $name)[1] // 0);
 			truncate $lock, 0;
 			syswrite $lock, "$$\n";
-			$held = $name;
+			$lock_name = $name;
 			return $lock;
 		}
 		sysread $lock, my $pid, 20;
@@ -75,9 +75,9 @@ sub alone {
 			my $line = join '', <$h>;
 			kill 'TERM', 0 + $pid =~ s/\s.*//sr if $line =~ /decamp: ready/ && index($line, $volume) >= 0;
 		}
-		again($try);
+		pause($try);
 	}
-	refuse('busy', 'another process has it');
+	refuse('busy', 'another process uses the volume');
 }
 
 sub direct {
@@ -93,30 +93,29 @@ sub copy {
 	}
 }
 
-# again waits before the nth look at what should be there in a moment: from a few milliseconds to a tenth of a second.
-sub again { my ($n) = @_; select undef, undef, undef, $n < 6 ? 0.003 * 2 ** ($n - 1) : 0.1 }
+# pause waits before the nth attempt: from 3 ms to a tenth of a second.
+sub pause { my ($n) = @_; select undef, undef, undef, $n < 6 ? 0.003 * 2 ** ($n - 1) : 0.1 }
 
-# ended ends programs. One that does not go by itself, as qemu-nbd does not where its client broke off at the wrong
-# time, is killed: what it did not flush nobody counts on.
-sub ended {
+# end_processes ends processes, and kills those that do not end: qemu-nbd may hang if its client disconnected at the
+# wrong moment. Data that it has not flushed is not confirmed to decamp.
+sub end_processes {
 	my @pids = @_;
 	kill 'TERM', @pids;
 	for my $pid (@pids) {
 		for my $try (1 .. 35) {
 			last if waitpid $pid, POSIX::WNOHANG();
-			again($try);
+			pause($try);
 			kill 'KILL', $pid if $try == 34;
 		}
 	}
 }
 
-# serve starts qemu-nbd on a socket that nobody else sees, and joins our ends to it. It ends with the
-# connection.
+# serve starts qemu-nbd on a private socket, and connects it to stdin and stdout. It ends with the connection.
 sub serve {
 	require Socket; # IO::Socket takes twice the time to load
 	require POSIX;
-	my $lock = alone();
-	my $path = found();
+	my $lock = lock_volume();
+	my $path = volume_path();
 	my $how = direct($path);
 	my $dir = "/run/decamp-$$";
 	mkdir $dir, 0700 or -d $dir or refuse('nbd', "$dir: $!"); # a process with this number was killed
@@ -139,8 +138,8 @@ sub serve {
 	rmdir $dir;
 	close $listener;
 	my $up;
-	$SIG{TERM} = sub { ended($nbd, $up // ()); unlink $held; POSIX::_exit(9) };
-	# Who cannot open the volume ends without a greeting.
+	$SIG{TERM} = sub { end_processes($nbd, $up // ()); unlink $lock_name; POSIX::_exit(9) };
+	# qemu-nbd ends without a greeting if it cannot open the volume.
 	my $n = sysread $s, my $hello, 18;
 	refuse('nbd', "qemu-nbd does not open $path") if !$n;
 	print "decamp: ready $how\n";
@@ -154,14 +153,14 @@ sub serve {
 		POSIX::_exit(0);
 	}
 	copy($s, \*STDOUT);
-	ended($up, $nbd); # which waits for others where nobody greeted it
-	unlink $held;
+	end_processes($up, $nbd); # qemu-nbd waits for another client if the handshake was not completed
+	unlink $lock_name;
 }
 
-# sums reads from the medium where the file system lets one.
+# sums reads from the medium, if the file system supports O_DIRECT.
 sub sums {
 	require Digest::SHA;
-	my $path = found();
+	my $path = volume_path();
 	my $how = direct($path);
 	print "decamp: ready $how\n";
 	exit if $how eq 'remote';

@@ -1,29 +1,36 @@
 #!/bin/sh
-# Runs a libvirt of its own, whose socket is FOLDER/sock/libvirt-sock:
+# Runs a private libvirt with the socket FOLDER/sock/libvirt-sock:
 #
 #   unshare --mount --net --pid --fork --kill-child --mount-proc sh libvirtd.sh FOLDER
 #
-# It reads words: start has libvirtd run, kill kills it, network makes the network default, boot NAME
-# starts a domain, whose serial port is copied to FOLDER/console, vg NAME FILE makes a volume group in a file, and
-# novg NAME takes it away (lvm.sh). Each is repeated on standard output once it is done. All of libvirt's folders are new here, so the machine's own libvirt sees nothing of it
-# and keeps nothing; whatever is still running ends with this script, which is when its input ends.
+# It reads commands from standard input, and repeats the name of each on standard output when it is done:
+#
+#   start         start libvirtd
+#   kill          kill libvirtd
+#   network       create the network "default"
+#   boot NAME     start a domain, and copy the output of its serial port to FOLDER/console
+#   vg NAME FILE  create a volume group in a file (lvm.sh)
+#   novg NAME     remove the volume group
+#
+# All folders of libvirt are new and private, so the libvirt of the machine is not changed. The script ends with its
+# input, and all its processes end with it.
 set -eu
 folder=$1
 virsh="virsh -q -c qemu:///system?socket=$folder/sock/libvirt-sock"
 
-# /var/lock has the locks of consoles by the names of their terminals, such as pts/0, which each libvirt here has.
+# The locks of consoles in /var/lock have names of terminals, such as pts/0, which several libvirts have.
 for each in /etc/libvirt /run/libvirt /var/lib/libvirt /var/cache/libvirt /var/log/libvirt /var/lock; do
 	mkdir -p "$each"
 	mount -t tmpfs tmpfs "$each"
 done
-# Without control groups: those of another libvirt's domain have the same names.
+# No control groups: the domains of another libvirt would have the same names.
 ! mountpoint -q /sys/fs/cgroup || umount -R -l /sys/fs/cgroup
 mkdir -p /etc/libvirt/qemu/networks "$folder/sock"
 printf 'security_driver = "none"\nnamespaces = []\nuser = "root"\ngroup = "root"\nswtpm_user = "root"\nswtpm_group = "root"\n' >/etc/libvirt/qemu.conf
 printf 'unix_sock_dir = "%s"\nauth_unix_rw = "none"\nlog_outputs = "3:file:%s"\n' "$folder/sock" "$folder/log" >/etc/libvirt/libvirtd.conf
 
-# A /dev without kvm: only emulation is asked for, and where KVM is there but does not
-# work well, libvirt asks QEMU for its capabilities again at every step.
+# A /dev without kvm: tests use emulation only. If KVM exists and does not work, libvirt would probe the capabilities of
+# QEMU again for each command.
 mount -t tmpfs tmpfs /mnt
 cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /mnt
 mkdir /mnt/pts /mnt/shm /mnt/net
@@ -34,7 +41,7 @@ cp -a /dev/loop-control /mnt
 mount --bind /dev/shm /mnt/shm # the folder of temporary files may be there
 mount --move /mnt /dev
 
-# LVM, with a device mapper of ours.
+# LVM with our replacement of the device mapper.
 echo "$folder" >/run/libvirt/folder
 mkdir "$folder/lvm"
 lvm=$(readlink -f /usr/sbin/lvm)
@@ -44,7 +51,7 @@ chmod +x /run/libvirt/lvm.sh
 mount --bind /run/libvirt/lvm.sh "$lvm"
 
 main() {
-	virtlogd -d -p /run/libvirt/virtlogd.pid # there may be others
+	virtlogd -d -p /run/libvirt/virtlogd.pid # others may run on this machine
 	while read -r word name; do
 		case $word in
 		start)
@@ -61,7 +68,7 @@ main() {
 		novg) lvm unmake "$name" ;;
 		boot)
 			$virsh start --paused "$name" >&2
-			cat "$($virsh ttyconsole "$name" | head -n 1)" >"$folder/console" 2>/dev/null & # ends when the guest does
+			cat "$($virsh ttyconsole "$name" | head -n 1)" >"$folder/console" 2>/dev/null & # ends with the guest
 			$virsh resume "$name" >&2
 			;;
 		esac
@@ -69,8 +76,7 @@ main() {
 	done
 }
 
-# This shell is process 1 here and has to bury the children of others: libvirt waits
-# for each QEMU it asked for its capabilities to be gone.
+# This shell is process 1 of the namespace and must reap orphans: libvirt waits until each QEMU that it probed has ended.
 exec 3<&0
 main <&3 &
 wait $!

@@ -1,22 +1,22 @@
 #!/bin/sh
-# Stands in for lvm in the namespaces of libvirtd.sh, under the names that libvirt calls: LVM itself keeps the volume
-# group, on a loop device, and what would be the kernel's device mapper is a loop device for each volume, which has
-# the volume's bytes of the same file. So a volume holds what was there before, as on a real machine, wherever the
-# tests run: not every kernel has a device mapper, and each has only one, whatever the namespaces.
+# Replaces lvm and its commands in the namespaces of libvirtd.sh. The real LVM manages the volume group on a loop device.
+# A loop device for each volume, with the volume's part of the same file, replaces the kernel's device mapper: some
+# kernels have none, and it has no namespaces. As on a real machine, a new volume has the old content of its blocks.
 #
-# FOLDER/lvm/VG/pv names the loop device of the group and its file; FOLDER/lvm/VG/LV.dev that of an active volume, and
-# LV.pid who holds it: a loop device goes when nobody has it open any more, so none outlives the namespaces.
+# FOLDER/lvm/VG/pv contains the loop device of the group and its file, LV.dev the loop device of an active volume, and
+# LV.pid the process that keeps it open. A loop device is removed when no process has it open, so none remains when the
+# namespaces end.
 set -eu
 state=$(cat /run/libvirt/folder)/lvm
 real=/run/libvirt/lvm
 export LVM_SUPPRESS_FD_WARNINGS=1
-start=1048576 # of the first extent, in bytes: vgcreate's --dataalignment
+start=1048576 # offset of the first extent in bytes; --dataalignment of vgcreate
 
-say() {
+print_error() {
 	echo "$*" >&2
 }
 
-# lvm runs the real one, which sees only what is ours and never asks the device mapper.
+# lvm runs the real lvm, which sees only our loop devices and does not use the device mapper.
 lvm() {
 	command=$1
 	shift
@@ -28,29 +28,29 @@ lvm() {
 		backup { backup=0 archive=0 } activation { udev_sync=0 udev_rules=0 verify_udev_operations=0 }" "$@"
 }
 
-# loop FILE OPTION... makes a loop device, and names it in made.
+# loop FILE OPTION... creates a loop device, and sets made to its path.
 loop() {
 	file=$1
 	shift
 	for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 		made=$(losetup -f)
 		[ -e "$made" ] || mknod "$made" b 7 "${made#/dev/loop}"
-		losetup "$@" "$made" "$file" 2>/dev/null && return 0 # or else somebody else was first
+		losetup "$@" "$made" "$file" 2>/dev/null && return 0 # another process may have been first
 	done
-	say "no loop device for $file, try $try"
+	print_error "no loop device for $file, try $try"
 	return 1
 }
 
-# hold DEVICE PIDFILE keeps a loop device until its holder is killed.
+# hold DEVICE PIDFILE starts a process that keeps a loop device until it is killed, and writes its ID to PIDFILE.
 hold() {
 	exec 9<"$1"
 	setsid sleep 2147483647 </dev/null >/dev/null 2>&1 3>&- &
 	echo $! >"$2"
 	exec 9<&-
-	losetup -d "$1" # once it is let go
+	losetup -d "$1" # the kernel removes it after the last close
 }
 
-# activate VG LV makes the device of a volume.
+# activate VG LV creates the device of a volume.
 activate() {
 	at=$state/$1/$2
 	[ ! -e "$at.dev" ] || return 0
@@ -63,33 +63,33 @@ activate() {
 	echo "$made" >"$at.dev"
 }
 
-# deactivate VG LV refuses what is still open.
+# deactivate VG LV removes the device of a volume, and fails if it is open.
 deactivate() {
 	at=$state/$1/$2
 	[ -e "$at.dev" ] || return 0
 	device=$(cat "$at.dev")
 	kill "$(cat "$at.pid")" 2>/dev/null || :
-	for try in 1 2 3 4 5 6 7 8 9 10; do # the kernel takes a moment
+	for try in 1 2 3 4 5 6 7 8 9 10; do # the kernel removes the device with a delay
 		[ -e "/sys/block/${device#/dev/}/loop" ] || break
 		sleep 0.05
 	done
 	if [ -e "/sys/block/${device#/dev/}/loop" ]; then
 		hold "$device" "$at.pid"
-		say "  Logical volume $1/$2 in use. ($try)"
+		print_error "  Logical volume $1/$2 in use. ($try)"
 		return 5
 	fi
 	rm -f "$at.dev" "$at.pid" "/dev/$1/$2"
 	rmdir "/dev/$1" 2>/dev/null || :
 }
 
-# each VERB VG does it to all volumes of a group.
+# each FUNCTION VG calls a function for each volume of a group.
 each() {
 	for name in $(lvm lvs --noheadings --options lv_name "$2" 2>/dev/null); do
 		"$1" "$2" "$name"
 	done
 }
 
-# last prints the last argument that is no option, without a leading /dev.
+# last prints the last argument that is not an option, without a leading /dev.
 last() {
 	for each; do
 		case $each in -*) ;; *) found=$each ;; esac
@@ -105,7 +105,7 @@ case "$name $*" in
 	mkdir -p "$state/$1"
 	printf '%s\n%s\n' "$made" "$2" >"$state/$1/pv"
 	hold "$made" "$state/$1/pv.pid"
-	told=$(lvm vgcreate -y --dataalignment ${start}b "$1" "$made" 2>&1) || { say "$told"; exit 1; }
+	output=$(lvm vgcreate -y --dataalignment ${start}b "$1" "$made" 2>&1) || { print_error "$output"; exit 1; }
 	;;
 "unmake "*) # VG
 	each deactivate "$1"
@@ -120,7 +120,7 @@ lvcreate\ *--name\ *)
 	lvm lvcreate --alloc contiguous -an -Zn -Wn "$@" >&2
 	while [ "$1" != --name ]; do shift; done
 	activate "$group" "$2"
-	dd if=/dev/zero of="/dev/$group/$2" bs=4096 count=1 conv=notrunc status=none # as lvcreate does to an active one
+	dd if=/dev/zero of="/dev/$group/$2" bs=4096 count=1 conv=notrunc status=none # lvcreate wipes the start of an active volume
 	;;
 lvremove\ *)
 	volume=$(last "$@")
