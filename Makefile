@@ -59,7 +59,7 @@ generate: ## write the published schemas, and the Python client that is generate
 
 # Finds tests that depend on time: RUNS whole runs, half of them beside a load of LOAD.
 .PHONY: test-repeat
-test-repeat: ## run all tests RUNS (10) times, half of them beside a load of LOAD (20)
+test-repeat: ## run all tests RUNS (10) times, at least half beside a load of LOAD (20)
 	@scripts/setup.sh test
 	@RUNS=$(RUNS) LOAD=$(LOAD) scripts/repeat.sh
 

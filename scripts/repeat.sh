@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Runs all tests RUNS times (default 10). The first half of the runs are beside a load of about LOAD (default 20), to
-# find tests that depend on time: up to three run at once in copies of this commit, with busy processes if the load is
-# lower. Every third run keeps its temporary files on a disk, to save memory. The second half of the runs follow one
-# after the other, without a load.
+# Runs all tests RUNS times (default 10). At least half of the runs are beside a load of LOAD (default 20) or more, to
+# find tests that depend on time: pairs of runs in copies of this commit, with busy processes if the load is lower. Every
+# second run keeps its temporary files on a disk. The other runs follow one after the other, without a load.
 #
 # Each run adds a line to build/repeat.tsv: commit, load beside it, seconds, failed tests. Runs of the same commit that
 # are in the file already count, so that an interrupted series continues. The script fails if a run failed.
@@ -54,16 +53,16 @@ count_runs() {
 	awk -F '\t' -v commit="$commit" "\$1 == commit && \$2 $1 { n++ } END { print n + 0 }" "$results"
 }
 
-# run_beside_load N runs all tests N times, three at once. The copies use the tools that setup.sh installed here.
+# run_beside_load N runs all tests N times, two at once. The copies use the tools that setup.sh installed here.
 run_beside_load() {
 	local n running=0 keeper folder
 	keep_load $((load + 8)) & # a run itself has a load of about 8
 	keeper=$!
 	for ((n = 1; n <= $1; n++)); do
-		[ $running -lt 3 ] || { wait -n && running=$((running - 1)); }
+		[ $running -lt 2 ] || { wait -n && running=$((running - 1)); }
 		git clone -q . "$copies/$n" && mkdir "$copies/$n/build" && find build -mindepth 1 -maxdepth 1 ! -name 'repeat*' -exec cp -a -t "$copies/$n/build" {} + || exit
 		folder= # test.sh chooses memory
-		[ $((n % 3)) -ne 0 ] || folder=/tmp
+		[ $((n % 2)) -ne 0 ] || folder=/tmp
 		TMPDIR=$folder run_tests "$copies/$n" "$load" &
 		running=$((running + 1))
 	done
@@ -83,10 +82,11 @@ compile_tests() {
 }
 
 rm -rf "$copies"
-loaded=$((runs / 2 - $(count_runs '> 0')))
+pairs=$(((runs / 2 + 1) / 2))
+loaded=$((2 * pairs - $(count_runs '> 0')))
 [ "$loaded" -le 0 ] || compile_tests >build/repeat-compile.log 2>&1 || { tail -20 build/repeat-compile.log; exit 1; }
 run_beside_load "$loaded"
-for ((run = $(count_runs '== 0'); run < runs - runs / 2; run++)); do
+for ((run = $(count_runs '== 0'); run < runs - 2 * pairs; run++)); do
 	run_tests "$PWD" 0
 done
 awk -F '\t' -v commit="$commit" '
