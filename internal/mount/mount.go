@@ -27,6 +27,7 @@ const (
 	maxParallel = 64              // largest number of background requests of the kernel
 
 	unmountTimeout = time.Second // how long a normal unmount is tried before a lazy one
+	unmountPoll    = time.Second // interval in which the table of mounts is checked for an unmount by others
 )
 
 // A Mount is a mounted host.
@@ -45,6 +46,7 @@ type Mount struct {
 	ctx    context.Context         // ends all reads
 	cancel context.CancelCauseFunc // ends ctx
 	done   chan struct{}           // closed when the kernel has released the file system
+	gone   chan struct{}           // closed after done, or when this mount namespace does not have the file system
 
 	mu    sync.Mutex         // guards files
 	files map[*openFile]bool // open files
@@ -64,7 +66,7 @@ func New(ctx context.Context, host Host, dir string, o Options) (*Mount, error) 
 	m := &Mount{
 		host: host, dir: dir, opts: o, cache: o.newCache(), catalog: &catalog{host: host, now: o.Now},
 		uid: uint32(os.Geteuid()), gid: uint32(os.Getegid()), begun: o.Now(),
-		done: make(chan struct{}), files: map[*openFile]bool{},
+		done: make(chan struct{}), gone: make(chan struct{}), files: map[*openFile]bool{},
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	if err := m.startServing(); err != nil {
@@ -101,7 +103,19 @@ func (m *Mount) startServing() (err error) {
 		m.server.Wait()
 		close(m.done)
 	}()
+	go m.watchUnmount()
 	return nil
+}
+
+// watchUnmount closes gone when the file system is unmounted and no file is open. The kernel releases the file system
+// later if another mount namespace has it, such as that of a service that was started meanwhile.
+func (m *Mount) watchUnmount() {
+	defer close(m.gone)
+	for !m.waitDone(unmountPoll) {
+		if m.minor != 0 && !isMounted(m.minor) && !m.hasOpenFiles() {
+			return
+		}
+	}
 }
 
 // mountFault adds kind and remedy to an error of mounting.
@@ -118,8 +132,8 @@ func mountFault(err error) error {
 	return fault.New(fault.Unsupported, "%w", err).WithHint("install fuse3 (fusermount3), or run it as root")
 }
 
-// Done is closed when the file system was unmounted, by Close or otherwise.
-func (m *Mount) Done() <-chan struct{} { return m.done }
+// Done is closed when the file system was unmounted, by Close or otherwise, and no file is open.
+func (m *Mount) Done() <-chan struct{} { return m.gone }
 
 // errUnmounted is the error of reads after Close.
 var errUnmounted = fault.New(fault.Canceled, "the file system was unmounted")
@@ -129,8 +143,11 @@ var errUnmounted = fault.New(fault.Canceled, "the file system was unmounted")
 // /sys/fs/fuse/connections, some of them end only with the process.
 func (m *Mount) Close() error {
 	m.cancel(errUnmounted)
-	err := m.tryUnmount()
-	if err != nil {
+	if m.minor != 0 && !isMounted(m.minor) { // dir may be the mount point of another file system now
+		if !m.waitDone(unmountTimeout) { // else another connection may have the number
+			m.abortAndWait()
+		}
+	} else if err := m.tryUnmount(); err != nil {
 		return fmt.Errorf("unmount %s: %w", m.dir, err)
 	}
 	if !m.waitDone(0) {
@@ -216,6 +233,13 @@ func (m *Mount) trackFile(f *openFile, by int) {
 	} else {
 		delete(m.files, f)
 	}
+}
+
+// hasOpenFiles reports whether a file is open.
+func (m *Mount) hasOpenFiles() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.files) > 0
 }
 
 // closeFiles closes the files that are still open.

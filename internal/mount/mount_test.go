@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/decamp/decamp/internal/lab"
 )
@@ -125,6 +126,55 @@ func TestVCenterWithUnusualNames(t *testing.T) {
 // The unmount succeeds although a process in another mount namespace, such as a service, still has the mount.
 func TestUnmountWithOtherMountNamespace(t *testing.T) {
 	r := newRig(t, rigOptions{lab: lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 1 << 20}}}}}})
+	startService(t)
+	if err := r.mount.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(r.dir); err != nil || len(left) > 0 {
+		t.Errorf("the mount point contains %v (error %v), want no files", left, err)
+	}
+}
+
+// The mount ends after umount although another mount namespace still has it, but not before the last file is closed.
+func TestOtherUnmountWithOtherMountNamespace(t *testing.T) {
+	r := newRig(t, rigOptions{lab: lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 1 << 20}}}}}})
+	startService(t)
+	files, err := filepath.Glob(filepath.Join(r.dir, "*", "*", "web01", "web01-flat.vmdk"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("found %q (error %v), want one file", files, err)
+	}
+	f, err := os.Open(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if msg, err := r.runTool("umount", "-l", r.dir); err != nil {
+		t.Fatalf("%v: %s", err, msg)
+	}
+	select {
+	case <-r.mount.Done():
+		t.Fatal("the mount ended although a file is open")
+	case <-time.After(2500 * time.Millisecond): // two checks of the table of mounts
+	}
+	if _, err := f.Read(make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-r.mount.Done():
+	case <-r.ctx.Done():
+		t.Fatal("the mount did not end")
+	}
+	if err := r.mount.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// startService starts a process with a private mount namespace. It ends with the test.
+func startService(t *testing.T) {
+	t.Helper()
 	service := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 3600")
 	out, err := service.StdoutPipe()
 	if err != nil {
@@ -139,11 +189,5 @@ func TestUnmountWithOtherMountNamespace(t *testing.T) {
 	})
 	if _, err := out.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
-	}
-	if err := r.mount.Close(); err != nil {
-		t.Error(err)
-	}
-	if left, err := os.ReadDir(r.dir); err != nil || len(left) > 0 {
-		t.Errorf("the mount point contains %v (error %v), want no files", left, err)
 	}
 }

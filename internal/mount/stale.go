@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,21 +20,39 @@ type mountEntry struct {
 	minor uint32 // minor number of its device
 }
 
-// topMount returns the file system mounted at dir itself, the uppermost if there are several.
-func topMount(dir string) (top mountEntry, ok bool) {
+// listMounts returns the mounts of the namespace of this process.
+func listMounts() (all []mountEntry, err error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
-		return mountEntry{}, false
+		return nil, err
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		if m, good := parseMount(lines.Text()); good && m.dir == dir {
+		if m, ok := parseMount(lines.Text()); ok {
+			all = append(all, m)
+		}
+	}
+	return all, lines.Err()
+}
+
+// topMount returns the file system mounted at dir itself, the uppermost if there are several.
+func topMount(dir string) (top mountEntry, ok bool) {
+	all, _ := listMounts() // the table is read as far as possible
+	for _, m := range all {
+		if m.dir == dir {
 			top, ok = m, true
 		}
 	}
 	return top, ok
+}
+
+// isMounted reports whether the namespace of this process has the FUSE file system with this minor number, at any mount
+// point. It returns true if the table of mounts cannot be read.
+func isMounted(minor uint32) bool {
+	all, err := listMounts()
+	return err != nil || slices.ContainsFunc(all, func(m mountEntry) bool { return m.minor == minor && strings.HasPrefix(m.kind, "fuse") })
 }
 
 // parseMount reads a line of mountinfo (proc_pid_mountinfo(5)):
