@@ -163,10 +163,13 @@ func commandLine() (list []nfcplugin.Value) {
 const slow = time.Second
 
 // untilQuit returns a context that ends if nbdkit is ending, for a call that is slow. nbdkit reports its end to
-// a call that waits, so a call that is fast costs only a timer. The caller must call stop.
+// a call that waits, so a call that is fast costs only a timer. The caller must call stop, which waits until the call
+// of nbdkit has ended: nbdkit prints an error if its end interrupts that.
 func untilQuit() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
 	timer := time.AfterFunc(slow, func() {
+		defer close(ended)
 		for ctx.Err() == nil {
 			if C.wait_for_quit() == -1 {
 				cancel()
@@ -174,8 +177,10 @@ func untilQuit() (ctx context.Context, stop func()) {
 		}
 	})
 	return ctx, func() {
-		timer.Stop()
 		cancel()
+		if !timer.Stop() {
+			<-ended
+		}
 	}
 }
 

@@ -41,7 +41,7 @@ static void start_go(void)
 
 void report_error(const char *text) { nbdkit_error("%s", text); }
 void report_debug(const char *text) { nbdkit_debug("%s", text); }
-int wait_for_quit(void) { return nbdkit_nanosleep(0, 250000000); }
+int wait_for_quit(void) { return nbdkit_nanosleep(0, 50000000); }
 
 /* add_value appends a parameter. It owns text. */
 static int add_value(const char *name, char *text)

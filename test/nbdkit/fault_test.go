@@ -63,15 +63,19 @@ func TestCopySurvivesHostFailures(t *testing.T) {
 	}
 }
 
-// A disk of a host with little memory is copied.
+// A disk of a host with little memory is copied. If sessions reserve memory, the copy uses fewer of them.
 func TestHostShortOfMemory(t *testing.T) {
 	t.Parallel()
+	const enough = 4 // concurrent sessions of a copy if memory is not limited
 	for _, policy := range []nfchost.Policy{nfchost.RefuseSession, nfchost.RefuseRead, nfchost.Queue} {
 		cfg := newConfig(16)
 		cfg.NFC = lab.NFC{Memory: 5 << 20, Exhausted: policy}
 		r := newRig(t, cfg)
 		s := r.startServer(r.virtV2V(r.parameters())...)
 		r.copyAndCompare(r.diskContent())
+		if got := r.lab.Stats().NFC.SessionsPeak; policy != nfchost.RefuseRead && got >= enough {
+			t.Errorf("policy %q: %d concurrent sessions, want less than %d", policy, got, enough)
+		}
 		s.stopCleanly(syscall.SIGTERM)
 	}
 }
