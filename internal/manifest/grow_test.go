@@ -168,6 +168,9 @@ func TestGrowRefuses(t *testing.T) {
 }
 
 func TestFullDiskWhileGrowing(t *testing.T) {
+	if !runsAlone(t) {
+		return
+	}
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, Info{Disk: "2001", Size: 100 * ChunkSize})
 	mustAppend(t, l, testRun(0, 100))

@@ -25,7 +25,6 @@ type workload struct {
 	tracking   bool                     // change tracking is enabled
 	listLost   bool                     // the host has lost its list of changes
 	grown      map[int32][]int          // numbers of the last snapshot before disks grew; lists of changes across them are incomplete
-	ons        int                      // number of power-ons
 	shared     map[int32]bool           // disks whose bytes a snapshot or a reader uses: the next write copies them first
 }
 
@@ -239,6 +238,5 @@ func (s fakeSource) PowerOn(ctx context.Context, _ inventory.MoRef) error {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	s.w.vm.Power = inventory.PoweredOn
-	s.w.guest.ons++
 	return nil
 }

@@ -132,7 +132,9 @@ func TestFinishedPlansUseNoMemory(t *testing.T) {
 	o := newOracle(t, noReservation)
 	o.setCapacity("host:esx1/vms", 50)
 	for p := range 2000 {
-		o.s.Submit(o.now, vmOn("esx1", fmt.Sprint("p", p), 0, time.Hour))
+		if err := o.s.Submit(o.now, vmOn("esx1", fmt.Sprint("p", p), 0, time.Hour)); err != nil {
+			t.Fatal(err)
+		}
 		for _, g := range o.s.Decide(o.now) {
 			o.s.Release(g.Run)
 		}

@@ -159,6 +159,26 @@ func TestRunsAreSpreadOverHosts(t *testing.T) {
 	}
 }
 
+// If a target limits the transfers, a host with more work runs more of them.
+func TestHostWithMoreWorkRunsMoreTransfers(t *testing.T) {
+	m := newSim(t, map[string]int64{"target:kvm/vms": 12, "host:esx1/vms": 20, "host:esx2/vms": 20})
+	for host, vms := range map[string]int{"esx1": 300, "esx2": 100} {
+		for i := range vms {
+			q := vmOn(host, "p", i, time.Hour)
+			q.Needs = append(q.Needs, Need{"target:kvm/vms", 1})
+			m.submit(q)
+		}
+	}
+	m.step() // the first runs do not wait for the target, and are spread evenly
+	have := map[string]int{}
+	for _, run := range m.decide() {
+		have[run[:len("p-esx1")]]++
+	}
+	if have["p-esx1"] != 9 || have["p-esx2"] != 3 {
+		t.Errorf("grants are %v, want 9 for 300 VMs and 3 for 100 VMs", have)
+	}
+}
+
 // A run that waits for a closed host reserves no other resource that it needs.
 func TestClosedHostReservesNoResources(t *testing.T) {
 	m := newSim(t, map[string]int64{"host:a/vms": 5, "host:b/vms": 5, "target:t/disks": 4})

@@ -46,7 +46,7 @@ func TestDoctorInspectsGuests(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio)}}}}}).withFingerprint()
 	r.runOnSource("doctor", r.url(), "web01", "--verbose").wantOutput("ok: vm-guest: VM web01: will boot with virtio-scsi after linux-append")
-	if got := r.runOnSource("doctor", r.url(), "web01", "--verbose", "--short"); strings.Contains(got.stdout, "vm-guest") {
+	if got := r.runOnSource("doctor", r.url(), "web01", "--verbose", "--short").wantExit(0); strings.Contains(got.stdout, "vm-guest") {
 		t.Errorf("decamp doctor --short reads disks:\n%s", got.stdout)
 	}
 }

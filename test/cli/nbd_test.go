@@ -99,11 +99,28 @@ func (r *rig) copyNBD(uri string, n int) {
 // nbdcopy copies a disk to a new file and returns its path.
 func (r *rig) nbdcopy(uri string) string {
 	r.t.Helper()
+	file, copied := r.startNBDCopy(uri)
+	must(r.t, <-copied)
+	return file
+}
+
+// startNBDCopy starts nbdcopy, which copies a disk to a new file. The channel receives the error of nbdcopy.
+func (r *rig) startNBDCopy(uri string) (path string, copied <-chan error) {
+	r.t.Helper()
+	program.Requires(r.t, "nbdcopy")
 	file, err := os.CreateTemp(r.dir, "copy-*.raw")
 	must(r.t, err)
 	must(r.t, file.Close())
-	runTool(r.t, "nbdcopy", uri, file.Name())
-	return file.Name()
+	cmd := exec.CommandContext(r.t.Context(), "nbdcopy", uri, file.Name())
+	done := make(chan error, 1)
+	go func() {
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("nbdcopy %s: %w: %s", uri, err, out)
+		}
+		done <- err
+	}()
+	return file.Name(), done
 }
 
 func TestNBDServesDisks(t *testing.T) {
@@ -134,15 +151,12 @@ func TestNBDServesDisks(t *testing.T) {
 					t.Errorf("export %+v", x)
 				}
 			}
-			copied := make(chan struct{}) // two clients at once
-			go func() {
-				defer close(copied)
-				r.copyNBD(s.Exports[0].URI, 0)
-			}()
+			first, copied := r.startNBDCopy(s.Exports[0].URI) // two clients at once
 			r.copyNBD(s.Exports[1].URI, 1)
-			<-copied
+			must(t, <-copied)
 			want, err := r.lab.Disk("web01", 0)
 			must(t, err)
+			program.SameDisk(t, first, want)
 			file := r.nbdcopy("nbd+unix:///?socket=" + s.Socket) // the empty name is the first disk
 			program.SameDisk(t, file, want)
 			if out := runTool(t, "qemu-img", "compare", "-f", "raw", "-F", "raw", s.URI, file); !strings.Contains(out, "identical") {
@@ -433,24 +447,23 @@ func TestNBDSurvivesARestartOfTheHost(t *testing.T) {
 				VMs: []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: 64 << 20, Fill: 100, Seed: 3}}}},
 			}).withFingerprint()
 			s := r.serveNBD("--transport", transport)
-			copied := make(chan struct{})
-			go func() {
-				defer close(copied)
-				r.copyNBD(s.URI, 0)
-			}()
+			file, copied := r.startNBDCopy(s.URI)
 			for _, share := range []int64{8 << 20, 24 << 20} {
 				for stats := r.lab.Stats(); stats.BodyBytes+stats.NFC.ReadBytes < share; stats = r.lab.Stats() {
 					select {
 					case <-time.After(10 * time.Millisecond):
-					case <-copied:
-						t.Fatal("copied before the restart")
+					case err := <-copied:
+						t.Fatalf("nbdcopy ended before the restart: %v", err)
 					}
 				}
 				must(t, r.lab.Restart())
 			}
 			r.lab.SetLimits(lab.Limits{})
 			must(t, r.lab.SetNFC(lab.NFC{}))
-			<-copied
+			must(t, <-copied)
+			want, err := r.lab.Disk("web01", 0)
+			must(t, err)
+			program.SameDisk(t, file, want)
 			s.stop()
 		})
 	}

@@ -58,15 +58,16 @@ func TestTagsAreCopied(t *testing.T) {
 	text, err = os.ReadFile(filepath.Join(r.vmsDir(), "web01", "domain.xml"))
 	must(t, err)
 	must(t, xml.Unmarshal(text, &domain))
-	for i, want := range tags {
-		if len(domain.Tags) != len(tags) || inventory.Tag(domain.Tags[i]) != want {
-			t.Fatalf("domain.xml: %+v", domain)
-		}
+	var gotTags []inventory.Tag
+	for _, tag := range domain.Tags {
+		gotTags = append(gotTags, inventory.Tag(tag))
 	}
+	gotAttributes := map[string]string{}
 	for _, a := range domain.Attributes {
-		if len(domain.Attributes) != len(attributes) || attributes[a.Name] != a.Value {
-			t.Errorf("domain.xml: %+v", domain)
-		}
+		gotAttributes[a.Name] = a.Value
+	}
+	if !slices.Equal(gotTags, tags) || len(domain.Attributes) != len(attributes) || !maps.Equal(gotAttributes, attributes) {
+		t.Errorf("domain.xml: %+v", domain)
 	}
 }
 

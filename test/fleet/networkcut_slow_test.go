@@ -121,9 +121,9 @@ type cutEnv struct {
 	net  *network
 	a, b *machine
 
-	sourceOfA, sourceOfB       *link // links of the workers to the vCenter
-	dbOfA, dbOfB               *link // links of the workers to the database
-	dbOfServer, clientOfServer *link // links of the server to the database and to its clients
+	sourceOfA, sourceOfB *link // links of the workers to the vCenter
+	dbOfA, dbOfB         *link // links of the workers to the database
+	dbOfServer           *link // link of the server to the database
 }
 
 func newCutEnv(t *testing.T, cfg lab.Config) *cutEnv {
@@ -139,7 +139,7 @@ func newCutEnv(t *testing.T, cfg lab.Config) *cutEnv {
 	c := &cutEnv{net: n}
 	c.sourceOfA, c.sourceOfB = n.addLink(here, vcenterAddr, "a"), n.addLink(here, vcenterAddr, "b")
 	n.addLink(here, vcenterAddr, "server")
-	c.clientOfServer = n.addLink("server", serverAddr, here)
+	n.addLink("server", serverAddr, here) // link of the clients
 	c.dbOfA, c.dbOfB = n.addLink("db", databaseAddr, "a"), n.addLink("db", databaseAddr, "b")
 	c.dbOfServer = n.addLink("db", databaseAddr, "server")
 	var db *postgres.Server

@@ -161,14 +161,15 @@ func truncateLog(t *testing.T, path string) {
 	}
 }
 
-// Has finds only rows with the same VMs and the same origin.
-func TestRowsOfOtherVMsAndOriginsAreNotUsed(t *testing.T) {
+// Has finds only rows with the same VMs, the same folders and the same origin.
+func TestRowsOfOtherVMsFoldersAndOriginsAreNotUsed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
 	f := newFakeRunner(t, path)
 	if err := f.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c := f.Cells[0]
+	written := slices.IndexFunc(f.Cells, func(c matrix.Cell) bool { return len(c.VMs) > 0 && len(c.Folders) > 0 })
+	c := f.Cells[written]
 	if _, ok := f.Log.Has(c, "us"); !ok {
 		t.Error("a measured row is not found")
 	}
@@ -176,7 +177,12 @@ func TestRowsOfOtherVMsAndOriginsAreNotUsed(t *testing.T) {
 	if _, ok := f.Log.Has(c, "us"); ok {
 		t.Error("the row of another VM is found")
 	}
-	if _, ok := f.Log.Has(f.Cells[0], "them"); ok {
+	c = f.Cells[written]
+	c.Folders = []string{"/srv/another"}
+	if _, ok := f.Log.Has(c, "us"); ok {
+		t.Error("the row of another folder is found")
+	}
+	if _, ok := f.Log.Has(f.Cells[written], "them"); ok {
 		t.Error("the row of another origin is found")
 	}
 }

@@ -122,9 +122,6 @@ func TestNFCReadsTheDisk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	if testing.Short() {
-		t.Skip("takes more than a second")
-	}
 	for _, n := range []NFC{
 		{},
 		{Order: nfchost.Reversed},
