@@ -21,7 +21,8 @@ stop_lab() {
 	[ -z "${lab:-}" ] || { kill "$lab" && wait "$lab"; } 2>/dev/null || :
 }
 
-# lab_value NAME prints a value of lab.json: url, fingerprint or passwordFile of the host. Those of its parts follow later.
+# lab_value NAME prints a value of the host from lab.json: url, fingerprint or passwordFile. Later values with the same name
+# belong to parts of the host.
 lab_value() {
 	grep -o "\"$1\":\"[^\"]*\"" "$lab_folder/lab.json" | head -n 1 | cut -d '"' -f 4
 }

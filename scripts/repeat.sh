@@ -59,7 +59,7 @@ run_beside_load() {
 	keep_load $((load + 8)) & # a run itself has a load of about 8
 	keeper=$!
 	for ((n = 1; n <= $1; n++)); do
-		[ $running -lt 2 ] || { wait -n && running=$((running - 1)); }
+		[ $running -lt 2 ] || { wait -n; running=$((running - 1)); }
 		git clone -q . "$copies/$n" && mkdir "$copies/$n/build" && find build -mindepth 1 -maxdepth 1 ! -name 'repeat*' -exec cp -a -t "$copies/$n/build" {} + || exit
 		folder= # test.sh chooses memory
 		[ $((n % 2)) -ne 0 ] || folder=/tmp
@@ -70,7 +70,7 @@ run_beside_load() {
 		wait -n
 	done
 	kill "$keeper"
-	wait
+	wait "$keeper"
 	rm -rf "$copies"
 }
 

@@ -179,8 +179,8 @@ fetch_fio() {
 	tar -xzf "$tmp/fio.tar.gz" -C "$tmp"
 }
 
-# build_fio builds build/fio with its engines for NFS and NBD. scripts/fio-nfs.patch fixes the engine for NFS, which does
-# not detect missing data without it.
+# build_fio builds build/fio with its engines for NFS and NBD. Without scripts/fio-nfs.patch, the engine for NFS does not
+# detect missing data.
 build_fio() {
 	version=$(fio_version)
 	[ "$(build/fio --version 2>/dev/null)" != "$version" ] || return 0

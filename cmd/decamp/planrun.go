@@ -104,15 +104,15 @@ func (pr *planRunCommand) runPlan(ctx context.Context, path string) (err error) 
 	n, err := mover.OpenNode(ctx, pr.assembler, local.Database, mover.NodeOptions{
 		Folders: foldersOf(f), VMs: pr.vms, Trials: pr.trials, Command: true, Hooks: pr.hooks || isFile(url), Shared: sharedURL(url), Insecure: pr.fleet.insecure, Notify: pr.notify,
 	})
-	if fault.Is(err, fault.Conflict) && isFile(url) && isDriven(ctx, c) {
-		if err := ownCredentials(f); err != nil {
-			return err
-		}
-		fmt.Fprintf(pr.out.screen, "Another decamp process executes the plan (%s).\n", fault.Printable(err.Error()))
-		return pr.handOver(ctx, c, s, false)
-	}
 	if fault.Is(err, fault.Conflict) && isFile(url) {
-		// The other process cannot show that it is alive in a full database.
+		if isDriven(ctx, c) {
+			if err := ownCredentials(f); err != nil {
+				return err
+			}
+			fmt.Fprintf(pr.out.screen, "Another decamp process executes the plan (%s).\n", fault.Printable(err.Error()))
+			return pr.handOver(ctx, c, s, false)
+		}
+		// If the database is full, the other process cannot renew its lease.
 		if full := local.Database.SchedulerState.Request(ctx); fault.Is(full, fault.Full) {
 			return full
 		}

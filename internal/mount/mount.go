@@ -46,7 +46,7 @@ type Mount struct {
 	ctx    context.Context         // ends all reads
 	cancel context.CancelCauseFunc // ends ctx
 	done   chan struct{}           // closed when the kernel has released the file system
-	gone   chan struct{}           // closed after done, or when this mount namespace does not have the file system
+	gone   chan struct{}           // closed after done, or when it is unmounted here and no file is open
 
 	mu    sync.Mutex         // guards files
 	files map[*openFile]bool // open files
@@ -112,11 +112,14 @@ func (m *Mount) startServing() (err error) {
 func (m *Mount) watchUnmount() {
 	defer close(m.gone)
 	for !m.waitDone(unmountPoll) {
-		if m.minor != 0 && !isMounted(m.minor) && !m.hasOpenFiles() {
+		if m.isUnmounted() && !m.hasOpenFiles() {
 			return
 		}
 	}
 }
+
+// isUnmounted reports whether this mount namespace does not have the file system any more.
+func (m *Mount) isUnmounted() bool { return m.minor != 0 && !isMounted(m.minor) }
 
 // mountFault adds kind and remedy to an error of mounting.
 func mountFault(err error) error {
@@ -143,12 +146,12 @@ var errUnmounted = fault.New(fault.Canceled, "the file system was unmounted")
 // /sys/fs/fuse/connections, some of them end only with the process.
 func (m *Mount) Close() error {
 	m.cancel(errUnmounted)
-	if m.minor != 0 && !isMounted(m.minor) { // dir may be the mount point of another file system now
-		if !m.waitDone(unmountTimeout) { // else another connection may have the number
-			m.abortAndWait()
+	if !m.isUnmounted() { // otherwise dir may be the mount point of another file system
+		if err := m.tryUnmount(); err != nil {
+			return fmt.Errorf("unmount %s: %w", m.dir, err)
 		}
-	} else if err := m.tryUnmount(); err != nil {
-		return fmt.Errorf("unmount %s: %w", m.dir, err)
+	} else if !m.waitDone(unmountTimeout) { // after the end, another connection may have the minor number
+		m.abortAndWait()
 	}
 	if !m.waitDone(0) {
 		return nil // the kernel may still send requests: their memory stays until the process ends

@@ -135,8 +135,9 @@ func TestUnmountWithOtherMountNamespace(t *testing.T) {
 	}
 }
 
-// The mount ends after umount although another mount namespace still has it, but not before the last file is closed.
-func TestOtherUnmountWithOtherMountNamespace(t *testing.T) {
+// The mount ends after umount although another mount namespace still has it, but not before the last file is closed. Its
+// end does not unmount another file system at the same folder.
+func TestExternalUnmountWithOtherMountNamespace(t *testing.T) {
 	r := newRig(t, rigOptions{lab: lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 1 << 20}}}}}})
 	startService(t)
 	files, err := filepath.Glob(filepath.Join(r.dir, "*", "*", "web01", "web01-flat.vmdk"))
@@ -167,8 +168,14 @@ func TestOtherUnmountWithOtherMountNamespace(t *testing.T) {
 	case <-r.ctx.Done():
 		t.Fatal("the mount did not end")
 	}
+	if msg, err := r.runTool("mount", "-t", "tmpfs", "other", r.dir); err != nil {
+		t.Fatalf("%v: %s", err, msg)
+	}
 	if err := r.mount.Close(); err != nil {
 		t.Error(err)
+	}
+	if msg, err := r.runTool("umount", r.dir); err != nil {
+		t.Errorf("the other file system is not mounted any more: %v: %s", err, msg)
 	}
 }
 

@@ -5,7 +5,7 @@
 #   sum   NODE VOLUME  answer "OFFSET LENGTH" with a line for each MiB: z for zeros, else its SHA-256
 #
 # The first line of output is "decamp: ready HOW" or "decamp: no WHY WORDS".
-# Each login starts this script, so a mode loads the modules that only it uses.
+# Each mode loads its modules itself, because each login starts this script.
 use strict;
 use warnings;
 use Fcntl qw(:DEFAULT :flock);
