@@ -69,7 +69,8 @@ func (s *site) logicalVolumes(t *testing.T) (names []string, device map[string]s
 			t.Fatal(err)
 		}
 		name := strings.TrimSuffix(filepath.Base(file), ".dev")
-		names, device[name] = append(names, name), strings.TrimSpace(string(text))
+		path, _, _ := strings.Cut(string(text), " ")
+		names, device[name] = append(names, name), path
 	}
 	return names, device
 }

@@ -3,8 +3,8 @@
 # A loop device for each volume, with the volume's part of the same file, replaces the kernel's device mapper: some
 # kernels have none, and it has no namespaces. As on a real machine, a new volume has the old content of its blocks.
 #
-# FOLDER/lvm/VG/pv contains the loop device of the group and its file, LV.dev the loop device of an active volume, and
-# LV.pid the process that keeps it open. A loop device is removed when no process has it open, so none remains when the
+# FOLDER/lvm/VG/pv contains the loop device of the group and its file, LV.dev the loop device of an active volume and its
+# offset in that file, and LV.pid the process that keeps it open. A loop device is removed when no process has it open, so none remains when the
 # namespaces end.
 set -eu
 state=$(cat /run/libvirt/folder)/lvm
@@ -41,11 +41,20 @@ loop() {
 	return 1
 }
 
-# hold DEVICE PIDFILE starts a process that keeps a loop device until it is killed, and writes its ID to PIDFILE.
+# is_attached DEVICE FILE OFFSET reports whether a loop device still is this part of a file. As soon as the kernel removes
+# a loop device, another process can create one with the same name.
+is_attached() {
+	attached=/sys/block/${1#/dev/}/loop
+	[ "$(cat "$attached/backing_file" 2>/dev/null)" = "$2" ] && [ "$(cat "$attached/offset" 2>/dev/null)" = "$3" ]
+}
+
+# hold DEVICE FILE OFFSET PIDFILE starts a process that keeps a loop device until it is killed, and writes its ID to
+# PIDFILE. It fails if the device was removed.
 hold() {
 	exec 9<"$1"
+	is_attached "$1" "$2" "$3" || { exec 9<&-; return 1; } # nothing removes it while it is open
 	setsid sleep 2147483647 </dev/null >/dev/null 2>&1 3>&- &
-	echo $! >"$2"
+	echo $! >"$4"
 	exec 9<&-
 	losetup -d "$1" # the kernel removes it after the last close
 }
@@ -54,27 +63,29 @@ hold() {
 activate() {
 	at=$state/$1/$2
 	[ ! -e "$at.dev" ] || return 0
+	file=$(tail -n 1 "$state/$1/pv")
 	set -- "$1" "$2" $(lvm lvs --noheadings --nosuffix --units b --options devices,seg_size,vg_extent_size "$1/$2" 2>/dev/null)
 	first=${3##*\(}
-	loop "$(tail -n 1 "$state/$1/pv")" --offset $((start + ${first%\)} * $5)) --sizelimit "$4"
-	hold "$made" "$at.pid"
+	offset=$((start + ${first%\)} * $5))
+	loop "$file" --offset $offset --sizelimit "$4"
+	hold "$made" "$file" $offset "$at.pid"
 	mkdir -p "/dev/$1"
 	ln -sf "$made" "/dev/$1/$2"
-	echo "$made" >"$at.dev"
+	echo "$made $offset" >"$at.dev"
 }
 
 # deactivate VG LV removes the device of a volume, and fails if it is open.
 deactivate() {
 	at=$state/$1/$2
 	[ -e "$at.dev" ] || return 0
-	device=$(cat "$at.dev")
+	file=$(tail -n 1 "$state/$1/pv")
+	read -r device offset <"$at.dev"
 	kill "$(cat "$at.pid")" 2>/dev/null || :
-	for try in 1 2 3 4 5 6 7 8 9 10; do # the kernel removes the device with a delay
-		[ -e "/sys/block/${device#/dev/}/loop" ] || break
+	for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do # the kernel removes the device with a delay
+		is_attached "$device" "$file" "$offset" || break
 		sleep 0.05
 	done
-	if [ -e "/sys/block/${device#/dev/}/loop" ]; then
-		hold "$device" "$at.pid"
+	if hold "$device" "$file" "$offset" "$at.pid" 2>/dev/null; then
 		print_error "  Logical volume $1/$2 in use. ($try)"
 		return 5
 	fi
@@ -104,7 +115,7 @@ case "$name $*" in
 	loop "$2"
 	mkdir -p "$state/$1"
 	printf '%s\n%s\n' "$made" "$2" >"$state/$1/pv"
-	hold "$made" "$state/$1/pv.pid"
+	hold "$made" "$2" 0 "$state/$1/pv.pid"
 	output=$(lvm vgcreate -y --dataalignment ${start}b "$1" "$made" 2>&1) || { print_error "$output"; exit 1; }
 	;;
 "unmake "*) # VG
