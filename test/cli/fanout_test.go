@@ -101,15 +101,14 @@ func TestKilledFanOutResumes(t *testing.T) {
 	u := r.startMigration("web01", args...)
 	u.untilManifestsGrow(r, r.vmsDir(), second)
 	u.endWith(syscall.SIGKILL)
-	_, missing := r.verifiedBytes(r.vmsDir())
-	_, there := r.verifiedBytes(second)
+	_, missing := r.verifiedBytes(r.vmsDir(), second) // the copy continues with the chunks that one of them lacks
 	r.lab.SetLimits(lab.Limits{})
 	r.lab.ResetStats()
 	r.migrate("web01", append(args, "--spot", "0")...).wantExit(0).wantOutput("published in "+r.vmsDir(), "published in "+second)
 	r.compareImage(r.imagePath(0), "web01", 0)
 	r.compareImage(filepath.Join(second, "web01", "web01-disk0.raw"), "web01", 0)
-	if wire := r.diskBytes(); wire > max(missing, there)+maxReread {
-		t.Errorf("the source sent %d bytes after the kill, with %d and %d missing", wire, missing, there)
+	if wire := r.diskBytes(); wire > missing+maxReread {
+		t.Errorf("the source sent %d bytes after the kill, with %d missing", wire, missing)
 	}
 }
 

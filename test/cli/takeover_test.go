@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -25,19 +26,33 @@ func (r *rig) onOtherMachine() *rig {
 	return &other
 }
 
-// verifiedBytes returns how many bytes of the disks are in the manifests of the partial VM in a folder, and how many are
-// missing.
-func (r *rig) verifiedBytes(folder string) (safe, missing int64) {
+// verifiedBytes returns how many bytes of the disks are in the manifests of the partial VM in each of the folders, and how
+// many are missing in at least one of them.
+func (r *rig) verifiedBytes(folders ...string) (safe, missing int64) {
 	r.t.Helper()
-	for _, path := range r.manifestPaths(folder) {
-		log, err := manifest.Open(path)
-		must(r.t, err)
-		safe += (log.Chunks() - log.Missing()) * manifest.ChunkSize
-		missing += log.Missing() * manifest.ChunkSize
-		must(r.t, log.Close())
+	logs := map[string][]*manifest.Log{} // manifests of the folders, by file name
+	for _, folder := range folders {
+		for _, path := range r.manifestPaths(folder) {
+			log, err := manifest.Open(path)
+			must(r.t, err)
+			defer log.Close()
+			logs[filepath.Base(path)] = append(logs[filepath.Base(path)], log)
+		}
+	}
+	for name, same := range logs {
+		if len(same) != len(folders) {
+			r.t.Fatalf("%d of %d folders contain %s", len(same), len(folders), name)
+		}
+		for c := range same[0].Chunks() {
+			if slices.ContainsFunc(same, func(l *manifest.Log) bool { return !l.Has(c) }) {
+				missing += manifest.ChunkSize
+			} else {
+				safe += manifest.ChunkSize
+			}
+		}
 	}
 	if safe == 0 {
-		r.t.Fatalf("the manifests in %s contain no chunks, so the test checks nothing", folder)
+		r.t.Fatalf("no chunk is in the manifests of %q, so the test checks nothing", folders)
 	}
 	return safe, missing
 }
@@ -83,9 +98,9 @@ const (
 	transientCode = 10
 )
 
-// maxReread is more than a resumed copy of two disks reads of its source again: 16 chunks of each, and the probes of the
-// map.
-const maxReread = 2 * 18 << 20
+// maxReread is how much a resumed copy of two disks, or of one disk to two folders, reads again at most: the first 4 and
+// 16 random chunks for each image.
+const maxReread = 2 * 20 << 20
 
 // A stopped process keeps the lock of its images. A process on another machine reports the owner. After the first process
 // is killed, the other one continues and does not copy verified data again.
