@@ -50,7 +50,8 @@
 //     and neither first copies nor rounds wait for all of the other kind. If only one run fits at a time,
 //     all shares are zero when it ends, and the oldest plan continues.
 //  4. If many hosts and datastores share one resource: the one with the most remaining work for each
-//     running transfer, so that all of them are used and end together.
+//     running transfer, so that all of them are used and end together. Requests that are new since the
+//     last decision are spread evenly.
 //  5. The longest expected transfer, if nothing was copied yet; rounds in the order of their requests.
 //
 // Each request that fits is granted, also before earlier requests that do not fit: a resource is idle only

@@ -2,6 +2,8 @@ package measure
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,7 +76,8 @@ func (w *topWatcher) stop() {
 func (w *topWatcher) meanReads(_ context.Context, began, ended time.Time) (sum bench.Device, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, h := range w.hosts {
+	for _, host := range slices.Sorted(maps.Keys(w.hosts)) { // always the same error if several hosts have one
+		h := w.hosts[host]
 		d, n := meanLoad(h.loads, began, ended)
 		switch {
 		case n == 0 && h.err != nil:
