@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/decamp/decamp/internal/lab/loopback"
 	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/nfs/rpctest"
 	"github.com/decamp/decamp/internal/nfs/xdr"
@@ -31,7 +32,7 @@ type rig struct {
 // newRig starts a server. change, if not nil, changes its options.
 func newRig(t testing.TB, change func(*nfs.Options)) *rig {
 	t.Helper()
-	r := &rig{TB: t, dir: t.TempDir(), log: &logBuffer{}}
+	r := &rig{TB: t, dir: t.TempDir(), addr: loopback.Reserve(t), log: &logBuffer{}}
 	r.opts = nfs.Options{
 		Exports: []nfs.Export{{Path: "/land", Dir: r.dir}},
 		Log:     slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -48,21 +49,17 @@ func newRig(t testing.TB, change func(*nfs.Options)) *rig {
 	return r
 }
 
-// start starts the server. It uses the port of the previous server, if there was one.
+// start starts the server.
 func (r *rig) start() {
 	r.Helper()
 	var err error
 	if r.server, err = nfs.New(r.opts); err != nil {
 		r.Fatal(err)
 	}
-	if r.addr == "" {
-		r.addr = "127.0.0.1:0"
-	}
 	l, err := net.Listen("tcp", r.addr)
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.addr = l.Addr().String()
 	ended := make(chan error, 1)
 	go func() { ended <- r.server.Serve(context.Background(), l) }()
 	var once sync.Once
