@@ -4,8 +4,8 @@
 # kernels have none, and it has no namespaces. As on a real machine, a new volume has the old content of its blocks.
 #
 # FOLDER/lvm/VG/pv contains the loop device of the group and its file, LV.dev the loop device of an active volume and its
-# offset in that file, and LV.pid the process that keeps it open. A loop device is removed when no process has it open, so none remains when the
-# namespaces end.
+# offset in that file, and LV.pid the process that keeps it open. A loop device is removed when no process has it open, so
+# none remains when the namespaces end.
 set -eu
 state=$(cat /run/libvirt/folder)/lvm
 real=/run/libvirt/lvm
@@ -41,8 +41,8 @@ loop() {
 	return 1
 }
 
-# is_attached DEVICE FILE OFFSET reports whether a loop device still is this part of a file. As soon as the kernel removes
-# a loop device, another process can create one with the same name.
+# is_attached DEVICE FILE OFFSET reports whether a loop device is still attached to this part of a file. As soon as the
+# kernel removes a loop device, another process can create one with the same name.
 is_attached() {
 	attached=/sys/block/${1#/dev/}/loop
 	[ "$(cat "$attached/backing_file" 2>/dev/null)" = "$2" ] && [ "$(cat "$attached/offset" 2>/dev/null)" = "$3" ]
