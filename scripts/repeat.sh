@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs all tests RUNS times (default 10). At least half of the runs are beside a load of LOAD (default 20) or more, to
-# find tests that depend on time: pairs of runs in copies of this commit, with busy processes if the load is lower. Every
-# second run keeps its temporary files on a disk. The other runs follow one after the other, without a load.
+# find tests that depend on time: up to five at once in copies of this commit, with busy processes if the load is lower.
+# Every second copy keeps its temporary files on a disk. The other runs follow one after the other, without a load.
 #
 # Each run adds a line to build/repeat.tsv: commit, load beside it, seconds, failed tests. Runs of the same commit that
 # are in the file already count, so that an interrupted series continues. The script fails if a run failed.
@@ -31,13 +31,14 @@ keep_load() {
 	done
 }
 
-# run_tests DIR LOAD runs all tests of a copy of this commit, and records the result.
+# run_tests DIR LOAD [FLAG...] runs all tests of a copy of this commit with flags of go test, and records the result.
 run_tests() {
-	local began=$SECONDS failed=
-	mkdir -p "$1/build"
-	(cd "$1" && scripts/setup.sh test && scripts/test.sh) >"$1/build/repeat.log" 2>&1 || failed=$(failed_tests "$1")
-	printf '%s\t%s\t%s\t%s\n' "$commit" "$2" $((SECONDS - began)) "${failed:-0}" | tee -a "$results"
-	[ -z "$failed" ] || cat "$1"/build/{repeat,test}.log >"build/repeat-$(wc -l <"$results").log"
+	local began=$SECONDS dir=$1 load=$2 failed=""
+	shift 2
+	mkdir -p "$dir/build"
+	(cd "$dir" && scripts/setup.sh test && scripts/test.sh "$@") >"$dir/build/repeat.log" 2>&1 || failed=$(failed_tests "$dir")
+	printf '%s\t%s\t%s\t%s\n' "$commit" "$load" $((SECONDS - began)) "${failed:-0}" | tee -a "$results"
+	[ -z "$failed" ] || cat "$dir"/build/{repeat,test}.log >"build/repeat-$(wc -l <"$results").log"
 }
 
 # failed_tests DIR prints the names of the tests that failed in a copy of this commit, on one line.
@@ -53,17 +54,17 @@ count_runs() {
 	awk -F '\t' -v commit="$commit" "\$1 == commit && \$2 $1 { n++ } END { print n + 0 }" "$results"
 }
 
-# run_beside_load N runs all tests N times, two at once. The copies use the tools that setup.sh installed here.
+# run_beside_load N runs all tests N times, five at once. The copies use the tools that setup.sh installed here.
 run_beside_load() {
 	local n running=0 keeper folder
-	keep_load $((load + 8)) & # a run itself has a load of about 8
+	keep_load $((load + 5)) & # a run of two packages at a time has a load of about 5
 	keeper=$!
 	for ((n = 1; n <= $1; n++)); do
-		[ $running -lt 2 ] || { wait -n; running=$((running - 1)); }
+		[ $running -lt 5 ] || { wait -n; running=$((running - 1)); }
 		git clone -q . "$copies/$n" && mkdir "$copies/$n/build" && find build -mindepth 1 -maxdepth 1 ! -name 'repeat*' -exec cp -a -t "$copies/$n/build" {} + || exit
 		folder= # test.sh chooses memory
 		[ $((n % 2)) -ne 0 ] || folder=/tmp
-		TMPDIR=$folder run_tests "$copies/$n" "$load" &
+		TMPDIR=$folder run_tests "$copies/$n" "$load" -p 2 &
 		running=$((running + 1))
 	done
 	for (( ; running > 0; running--)); do
@@ -82,11 +83,11 @@ compile_tests() {
 }
 
 rm -rf "$copies"
-pairs=$(((runs / 2 + 1) / 2))
-loaded=$((2 * pairs - $(count_runs '> 0')))
+half=$(((runs + 1) / 2))
+loaded=$((half - $(count_runs '> 0')))
 [ "$loaded" -le 0 ] || compile_tests >build/repeat-compile.log 2>&1 || { tail -20 build/repeat-compile.log; exit 1; }
 run_beside_load "$loaded"
-for ((run = $(count_runs '== 0'); run < runs - 2 * pairs; run++)); do
+for ((run = $(count_runs '== 0'); run < runs - half; run++)); do
 	run_tests "$PWD" 0
 done
 awk -F '\t' -v commit="$commit" '
