@@ -64,7 +64,7 @@ func (e *Engine) waitHalted(a *attempt) error {
 	case <-e.record.root.Done():
 		return errClosed()
 	case <-time.After(haltWait):
-		return fault.New(fault.Canceled, "run %s was stopped, and that is not on record", a.run)
+		return fault.New(fault.Canceled, "run %s was stopped, but its end is not recorded", a.run)
 	}
 }
 

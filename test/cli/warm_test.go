@@ -82,13 +82,14 @@ func (r *rig) checkMoved() {
 }
 
 // transportFlags returns the flags of each transport that can copy a running VM.
+// The server of a landing has the same port after a kill, as the host connects to it again.
 func transportFlags(t *testing.T, cfg *lab.Config) map[string][]string {
 	portmap := loopback.Reserve(t)
 	cfg.NFS = lab.NFS{Portmap: portmap}
 	return map[string][]string{
 		"https":   {"--transport", "https"},
 		"nfc":     {"--transport", "nfc"},
-		"landing": {"--transport", "landing", "--landing-listen", "127.0.0.1:0", "--landing-portmap", portmap},
+		"landing": {"--transport", "landing", "--landing-listen", loopback.Reserve(t), "--landing-portmap", portmap},
 	}
 }
 
