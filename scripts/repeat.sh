@@ -38,7 +38,7 @@ run_tests() {
 	mkdir -p "$dir/build"
 	(cd "$dir" && scripts/setup.sh test && scripts/test.sh "$@") >"$dir/build/repeat.log" 2>&1 || failed=$(failed_tests "$dir")
 	printf '%s\t%s\t%s\t%s\n' "$commit" "$load" $((SECONDS - began)) "${failed:-0}" | tee -a "$results"
-	[ -z "$failed" ] || cat "$dir"/build/{repeat,test}.log >"build/repeat-$(wc -l <"$results").log"
+	[ -z "$failed" ] || cat "$dir"/build/{repeat,test}.log >"$(mktemp build/repeat-XXXX.log)" # two runs may end at the same time
 }
 
 # failed_tests DIR prints the names of the tests that failed in a copy of this commit, on one line.
@@ -54,10 +54,11 @@ count_runs() {
 	awk -F '\t' -v commit="$commit" "\$1 == commit && \$2 $1 { n++ } END { print n + 0 }" "$results"
 }
 
-# run_beside_load N runs all tests N times, five at once. The copies use the tools that setup.sh installed here.
+# run_beside_load N runs all tests N times, five at once and two packages of each at a time. The
+# copies use the tools that setup.sh installed here.
 run_beside_load() {
 	local n running=0 keeper folder
-	keep_load $((load + 5)) & # a run of two packages at a time has a load of about 5
+	keep_load $((load + 8)) & # a run itself has a load of about 8
 	keeper=$!
 	for ((n = 1; n <= $1; n++)); do
 		[ $running -lt 5 ] || { wait -n; running=$((running - 1)); }

@@ -276,7 +276,7 @@ func (s *Store) undoRecord(ctx context.Context, r Record, undo Undo) (was bool, 
 // LeftoverError returns the error for a change that could not be reverted because of why.
 func LeftoverError(r Record, why error) error {
 	e := fault.New(fault.KindOf(why), "host %s still has %s: %w", r.HostName(), r.Text, why)
-	remedy := "it is recorded, and the next decamp that logs in to " + r.Server + " reverts it; or run: decamp clean"
+	remedy := "it is recorded; the next command that logs in to " + r.Server + " reverts it, such as decamp clean URL"
 	if r.ManualCommand != "" {
 		remedy += "; manually, on the host: " + r.ManualCommand
 	}

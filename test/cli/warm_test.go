@@ -81,8 +81,8 @@ func (r *rig) checkMoved() {
 	r.checkOnlyPublished("web01")
 }
 
-// transportFlags returns the flags of each transport that can copy a running VM.
-// The server of a landing has the same port after a kill, as the host connects to it again.
+// transportFlags returns the flags of each transport that can copy a running VM. A landing has a fixed port, because the
+// host reconnects to the port that it mounted.
 func transportFlags(t *testing.T, cfg *lab.Config) map[string][]string {
 	portmap := loopback.Reserve(t)
 	cfg.NFS = lab.NFS{Portmap: portmap}
