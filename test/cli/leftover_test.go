@@ -1,6 +1,10 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -9,7 +13,12 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/loopback"
 	"github.com/decamp/decamp/internal/lab/nfsclient"
+	"github.com/decamp/decamp/internal/manifest"
 )
+
+// shortAPD are the times of a host that gives up a copy some 8 s after its NFS server is killed. A server on a busy
+// machine answers before.
+var shortAPD = nfsclient.Times{Heartbeat: time.Second, APD: 5 * time.Second}
 
 // newRigWithLeftover returns a host with a datastore that a killed decamp left. The copy to it has failed, because its
 // server does not return.
@@ -32,15 +41,22 @@ func newRigWithLeftover(t *testing.T) (r *rig, args []string) {
 	u.untilCopied(1 << 20)
 	u.endWith(syscall.SIGKILL)
 	r.lab.Faults().Release()
-	for r.lab.Mounts()[0].OpenFiles > 0 {
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-t.Context().Done():
-			t.Fatal("the copy of the host continues without a server")
-		}
-	}
+	r.waitFilesClosed()
 	r.run("runs").wantExit(0).wantOutput("Changes on hosts that are not reverted", "datastore decamp-", "esxcli storage nfs remove -v decamp-")
 	return r, args
+}
+
+// waitFilesClosed waits until the host has no file of a datastore open: it gives up copies whose server was killed.
+func (r *rig) waitFilesClosed() {
+	r.t.Helper()
+	isOpen := func(m lab.Mount) bool { return m.OpenFiles > 0 }
+	for slices.ContainsFunc(r.lab.Mounts(), isOpen) {
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-r.t.Context().Done():
+			r.t.Fatal("the copy of the host continues without a server")
+		}
+	}
 }
 
 // checkNoLeftovers checks that no leftover exists and that decamp runs lists none.
@@ -81,6 +97,64 @@ func TestNextCommandRemovesLeftovers(t *testing.T) {
 			next(r, args)
 			r.checkNoLeftovers()
 		})
+	}
+}
+
+// A warm run continues without the landing when each image has data. If the host still copies to the datastore of the
+// killed run, the datastore stays recorded, and decamp clean removes it later.
+func TestDatastoreInUseStaysRecorded(t *testing.T) {
+	t.Parallel()
+	cfg := writingLab()
+	args := transportFlags(t, &cfg)["landing"]
+	cfg.NFS.Times = shortAPD
+	r := newRig(t, cfg).withFingerprint()
+	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultCloneStall, At: 3 << 20, Count: 2})
+	must(t, err)
+	t.Cleanup(r.lab.Faults().Release)
+	u := r.startWarm(args...)
+	r.waitChunksListed(2)
+	u.endWith(syscall.SIGKILL)
+
+	u = r.startWarm(args...)
+	u.waitRounds(1)
+	r.run("cutover", r.onlyRun()).wantExit(0)
+	u.waitSuccess()
+	if said := u.stderr.String(); !strings.Contains(said, "still has datastore decamp-") || !strings.Contains(said, "decamp clean") {
+		t.Errorf("the leftover is not reported: %s", said)
+	}
+	r.runOnSource("clean", r.url()).wantExit(6).wantOutput("still has datastore decamp-")
+	r.lab.Faults().Release()
+	r.waitFilesClosed()
+	r.runOnSource("clean", r.url()).wantExit(0).wantOutput("Reverted on host ha-host: datastore decamp-")
+	r.checkNoLeftovers()
+	r.checkMoved()
+}
+
+// waitChunksListed waits until the manifest of each of n disks lists a chunk of the running copy.
+func (r *rig) waitChunksListed(n int) {
+	r.t.Helper()
+	copied := filepath.Join(r.t.TempDir(), "manifest")
+	for {
+		listed := 0
+		for _, path := range r.manifestPaths(r.vmsDir()) {
+			locked, err := os.ReadFile(path)
+			must(r.t, err)
+			must(r.t, os.WriteFile(copied, locked, 0o600))
+			log, err := manifest.Open(copied)
+			must(r.t, err)
+			if log.Missing() < log.Chunks() {
+				listed++
+			}
+			must(r.t, log.Close())
+		}
+		if listed == n {
+			return
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-r.t.Context().Done():
+			r.t.Fatalf("%d of %d manifests list a chunk", listed, n)
+		}
 	}
 }
 

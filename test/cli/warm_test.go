@@ -186,6 +186,7 @@ func TestWarmMigrationKilledAtRandomMoments(t *testing.T) {
 			t.Parallel()
 			cfg := writingLab()
 			args := transportFlags(t, &cfg)[transport]
+			cfg.NFS.Times = shortAPD
 			r := newRig(t, cfg).withFingerprint().withStepwiseEvents()
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
@@ -200,6 +201,7 @@ func TestWarmMigrationKilledAtRandomMoments(t *testing.T) {
 			r.run("cutover", r.onlyRun()).wantExit(0)
 			u.readEvents(rnd.IntN(20)) // somewhere in the cutover
 			u.endWith(syscall.SIGKILL)
+			r.waitFilesClosed() // else the next command cannot remove the datastore
 			r.startWarm(args...).waitSuccess()
 			r.checkMoved()
 		})
