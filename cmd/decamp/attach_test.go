@@ -90,8 +90,13 @@ func TestConsoleDetachKey(t *testing.T) {
 	if now := terminalSettings(t, near); now.Lflag&(unix.ECHO|unix.ISIG|unix.ICANON) != 0 {
 		t.Errorf("got local flags %x, want a raw terminal", now.Lflag)
 	}
+	received := make(chan struct{})
+	go func() { // the keys are sent for a second after Ctrl-]
+		defer close(received)
+		wantInput(t, guest, "last")
+	}()
 	p.Types("last\x1dnot this")
-	wantInput(t, guest, "last")
+	<-received
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}

@@ -229,7 +229,7 @@ func TestMigratePrintsWarningsFirst(t *testing.T) {
 func TestPlanPrintsWarningsFirst(t *testing.T) {
 	vm := smallVM("web01")
 	vm.TPM = true
-	c := newLabProgram(t, lab.Config{VMs: []lab.VM{vm, smallVM("web02")}, Host: lab.HostState{Skew: lab.Duration(-time.Hour)}})
+	c := newLabProgram(t, lab.Config{VMs: []lab.VM{vm, smallVM("web02")}, Host: lab.HostState{Skew: lab.Duration(-time.Hour - 30*time.Second)}})
 	plan := filepath.Join(t.TempDir(), "plan.yaml")
 	text := "version: 1\nname: p\nsource: {url: \"" + c.url() + "\", fingerprint: \"" + c.lab.Fingerprint() + "\"}\nselect: '!poweredOn'\ndefaults: {to: [\"dir:" + c.to + "\"]}\n"
 	if err := os.WriteFile(plan, []byte(text), 0o600); err != nil {
@@ -238,7 +238,7 @@ func TestPlanPrintsWarningsFirst(t *testing.T) {
 	if code := c.runArgs("plan", "check", plan); code != 0 {
 		t.Fatalf("plan check: exit code %d: %s%s", code, c.out, c.stderr())
 	}
-	mustContain(t, c.out.String(), "vm-tpm: web01: the VM has a virtual TPM", "host-clock: host localhost.localdomain: the clock is 1h0m0s behind this machine's",
+	mustContain(t, c.out.String(), "vm-tpm: web01: the VM has a virtual TPM", "host-clock: host localhost.localdomain: the clock is 1h0m", "behind this machine's",
 		"Remedy: on this machine: date -u; timedatectl; on the host: esxcli system time get; esxcli", "No blocking findings")
 	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.assembler.State}); code != 0 {
 		t.Fatalf("plan run: exit code %d: %s", code, c.stderr())

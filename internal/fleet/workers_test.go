@@ -261,7 +261,7 @@ func TestDisconnectedWorkerStopsItsVMs(t *testing.T) {
 	r.clock.advance(c.TTL) // the process was suspended, or its clock jumped
 	r.waitUntil("the worker to continue both VMs", func() bool {
 		r.clock.advance(time.Second) // the node requests the scheduler's lease again after a pause
-		return len(held) == 2
+		return len(held) >= 2        // more if a lease was lost again, because each poll takes a second of the clock
 	})
 	close(release)
 	r.waitUntil("the end of the plan", func() bool {

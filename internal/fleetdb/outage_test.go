@@ -29,7 +29,7 @@ func TestPostgresOutageLosesNoWrites(t *testing.T) {
 	for i, o := range outages {
 		t.Run(o.name, func(t *testing.T) {
 			f := newFleet(t, (&testDatabase{t: t, url: server.NewDatabase(fmt.Sprint("outage", i))}).open(), writers)
-			l := startLoad(t, f, time.Second)
+			l := startLoad(t, f, 5*time.Second)
 			l.waitForAll("succeed", func(w *loader) bool { return w.good > 2 })
 			o.begin()
 			l.resetCounts()
@@ -171,7 +171,7 @@ func TestTransactionOfSuspendedProcessIsEnded(t *testing.T) {
 	ctx := t.Context()
 	f := newFleet(t, p.open(), 1)
 	claim := f.runVM(1, "w1")
-	p.url += "&idle_in_transaction_session_timeout=300ms"
+	p.url += "&idle_in_transaction_session_timeout=3s"
 	suspended := p.open()
 	stopped, rev := beginWrite(t, suspended)
 	if now := ok(f.Feed.Changes(ctx, 0))(t).Rev; now >= rev {

@@ -15,8 +15,8 @@ import (
 
 // Limits of the log of a unit.
 const (
-	unitLines = 20_000           // newest entries
-	unitTime  = 20 * time.Second // time limit of journalctl
+	unitLines = 20_000      // newest entries
+	unitTime  = time.Minute // time limit of journalctl
 )
 
 // readUnit reads the log of a unit of systemd. A unit without entries, and a machine without systemd, have none.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -369,7 +370,7 @@ func appendForEver(path string) error {
 		if err := l.Append(context.Background(), []Run{testRun(next, 7), {First: next + 7, Zeros: 2}}); err != nil {
 			return err
 		}
-		fmt.Println(next + 9)
+		fmt.Printf("%-4000d\n", next+9) // a full pipe stops the child, so that it is not far ahead of the kill
 	}
 	return errors.New("was not killed")
 }
@@ -394,7 +395,7 @@ func runAndKill(t *testing.T, path string, n int) int64 {
 	}
 	acked, lines := int64(-1), bufio.NewScanner(out)
 	for i := 0; lines.Scan(); i++ {
-		if acked, err = strconv.ParseInt(lines.Text(), 10, 64); err != nil {
+		if acked, err = strconv.ParseInt(strings.TrimSpace(lines.Text()), 10, 64); err != nil {
 			t.Fatal(err)
 		}
 		if i == n { // the loop then reads the remaining output

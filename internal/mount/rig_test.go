@@ -21,7 +21,7 @@ import (
 	"github.com/decamp/decamp/internal/transport/https"
 )
 
-const testTimeout = 2 * time.Minute // limit of a whole test
+const testTimeout = 10 * time.Minute // limit of a whole test
 
 // rig is a mounted emulated host.
 type rig struct {

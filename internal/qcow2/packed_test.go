@@ -122,8 +122,9 @@ func TestClusterCacheIsLimited(t *testing.T) {
 
 // Unused inflaters are released without being closed. They leave no goroutines.
 func TestInflatersLeaveNoGoroutines(t *testing.T) {
+	image := packedImage(t, 4<<20, "compression_type=zstd")
 	before := runtime.NumGoroutine()
-	src, err := openChain(packedImage(t, 4<<20, "compression_type=zstd"), "disk.qcow2", SourceOptions{})
+	src, err := openChain(image, "disk.qcow2", SourceOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

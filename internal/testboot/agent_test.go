@@ -27,7 +27,7 @@ func TestAgentAnswers(t *testing.T) {
 	present, missing := netip.MustParseAddr(guest.AgentAddress), netip.MustParseAddr("192.0.2.77")
 	image := guest.Image(t, guest.Agent)
 	want := []testboot.Static{{MAC: mac, Addresses: []netip.Addr{present, missing}}}
-	r := bootEmulated(t, withAgent(domainXML("bios", "vmpvscsi", "vmxnet3", image)), testboot.Options{Static: want, Deadline: 10 * time.Minute})
+	r := bootEmulated(t, withAgent(domainXML("bios", "vmpvscsi", "vmxnet3", image)), testboot.Options{Static: want, Deadline: 30 * time.Minute})
 	if !r.Booted() || r.Agent == nil || r.Agent.OS != guest.OSName || r.Agent.HostName != "tiny" || r.Agent.Kernel == "" {
 		t.Fatalf("%+v, agent %+v", r, r.Agent)
 	}
@@ -59,7 +59,7 @@ func TestTrialsWithoutAgentResponse(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c.o.Deadline = 10 * time.Minute
+			c.o.Deadline = 30 * time.Minute
 			if r := bootEmulated(t, c.xml, c.o); r.Verdict != c.want || r.Agent != nil || strings.Contains(r.Reason, "agent") || r.Missing != nil {
 				t.Errorf("%+v, want %s", r, c.want)
 			}

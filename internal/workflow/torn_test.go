@@ -82,7 +82,7 @@ func TestLaterFormatIsRefused(t *testing.T) {
 	setFormat := func(format int) {
 		db, err := openSQLite(file)
 		must(t, err)
-		_, err = db.Exec(fmt.Sprintf(`PRAGMA user_version = %d`, format))
+		_, err = db.Exec(fmt.Sprintf(`PRAGMA user_version = %d; PRAGMA wal_checkpoint(TRUNCATE)`, format)) // a query may still have a connection
 		must(t, errors.Join(err, db.Close()))
 	}
 	e := openEngine(t, dir, registerPair(addOne, addOne))

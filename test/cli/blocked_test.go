@@ -77,6 +77,7 @@ func TestCommandsToAStoppedProcess(t *testing.T) {
 		t.Errorf("exit code %d of rehearse, want 130", code)
 	}
 	must(t, u.Process.Signal(syscall.SIGCONT))
+	r.waitFor("the command to be read", journal.NewStore(r.stateDir()).AreCommandsRead)
 	if out := r.run("cutover", r.onlyRun()).wantExit(0); len(out.stderr) > 0 {
 		t.Errorf("want no warning after the process continues, got: %s", out.stderr)
 	}

@@ -95,7 +95,12 @@ func (b *runningTrial) removeScratch(t *testing.T) {
 	folder, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", b.qemu, fd))
 	must(t, err)
 	if trial := filepath.Dir(folder); strings.HasPrefix(trial, "/var/tmp/trial-") {
-		t.Cleanup(func() { must(t, os.RemoveAll(trial)) })
+		ends := watchEnd(t, b.qemu)
+		t.Cleanup(func() {
+			_ = b.Process.Kill() // it may have ended
+			ends(time.Minute)    // QEMU writes to the folder until then
+			must(t, os.RemoveAll(trial))
+		})
 	} else {
 		t.Errorf("QEMU writes to %s", folder)
 	}

@@ -160,7 +160,7 @@ func TestUndoGuide(t *testing.T) {
 		page.skip("decamp cancel wave-1/db01")
 
 		cold := r.startMigration("web01", "--power-off")
-		cold.untilCopied(8 << 20)
+		r.slowDownAt(cold, 8<<20)
 		cold.endWith(syscall.SIGINT)
 		page.runNext("decamp rollback")
 		r.checkPower("web01", inventory.PoweredOn)

@@ -274,8 +274,7 @@ func TestRunningVMRequiresPowerOff(t *testing.T) {
 	r.compareImage(filepath.Join(r.vmsDir(), "web01", "web01-disk0.raw"), "web01", 0)
 }
 
-// slowRate is the rate of the disks of slowLab, in bytes per second. A test has 20 seconds for its actions after the
-// first MiB, which is enough on a busy machine.
+// slowRate is the rate of the disks of slowLab, in bytes per second. A copy takes 8 seconds, in which a test acts.
 const slowRate = 8 << 20
 
 // slowBytes is the size of the disk of slowLab.

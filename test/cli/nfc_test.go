@@ -49,7 +49,7 @@ func TestNFCNetworkIsShown(t *testing.T) {
 // After decamp is killed during a copy by NFC, the same command continues and does not read the verified data again.
 func TestKilledNFCMigrationContinues(t *testing.T) {
 	t.Parallel()
-	const size = slowBytes
+	const size = 2 * slowBytes // the reads of the host are some MiB ahead of the copied bytes
 	r := newRig(t, lab.Config{
 		NFC: lab.NFC{HostRate: slowRate},
 		VMs: []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: size, Fill: 100, Seed: 3}}}},

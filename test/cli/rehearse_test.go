@@ -147,7 +147,7 @@ func TestRehearsalSeesOnePointInTime(t *testing.T) {
 	u.untilRehearsalBoots()
 	size := r.sourceVM("web01").Disks[0].Capacity
 	must(t, r.lab.WriteDisk("web01", 0, make([]byte, size), 0))
-	u.waitRounds(2)
+	u.waitRoundsSince(time.Now(), 2) // the first may have begun before
 	c.waitResult().wantExit(0).wantOutput("It booted")
 	r.startRehearsal().waitResult().wantExit(7).wantOutput("does not boot (no-boot-device)", "No bootable device", "Remedy: ")
 	r.checkNoRehearsal()

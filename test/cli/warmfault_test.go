@@ -157,6 +157,7 @@ func TestWarmSnapshotRemovedDuringRound(t *testing.T) {
 	r := newRig(t, cfg).withFingerprint()
 	u := r.startWarm("--transport", "nfc")
 	u.untilCopied(2 << 20)
+	must(t, r.lab.SetNFC(lab.NFC{HostRate: 1e6 / 64})) // the round must not end before its snapshot is removed
 	s, vm := r.openSession(), r.sourceVM("web01").Ref
 	ref, found, err := s.FindSnapshot(t.Context(), vm, "decamp "+r.onlyRun()+" 1")
 	if err != nil || !found {

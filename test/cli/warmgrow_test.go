@@ -145,7 +145,7 @@ func TestWarmDiskGrowsAfterKill(t *testing.T) {
 func TestWarmDiskGrowsInTheOutage(t *testing.T) {
 	t.Parallel()
 	cfg := writingLab()
-	r := newRig(t, cfg).withFingerprint()
+	r := newRig(t, cfg).withFingerprint().withStepwiseEvents()
 	u := r.startWarmIdle("--cutover", "2026-01-01T00:00Z")
 	u.untilEvent(journal.StepStarted, "last round")
 	u.endWith(syscall.SIGKILL)

@@ -46,7 +46,7 @@ func TestAllRecordsOfARunHaveItsID(t *testing.T) {
 	w := r.startWorker("a", r.vmFolder(), "--log-format", "json")
 	r.submitPlan(r.writePlanOfAll("joined"))
 	v := r.waitFor("joined", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded })
-	w.waitForLog(`"msg":"vm done"`, 2)
+	eventually(t, "both VMs are logged", func() bool { return strings.Count(w.errs.String(), `"msg":"vm done"`) == 2 })
 	vm := v.vms["vm01"]
 	if len(vm.Runs) != 1 {
 		t.Fatalf("runs of the VM are %q, want one", vm.Runs)

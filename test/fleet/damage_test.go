@@ -85,7 +85,8 @@ func (d *damage) each(folder, pattern string, f func(path string)) {
 // unevenLabOf returns a slow lab whose first VM ends long before the others. No other VM is being published then: a
 // publication that cannot be recorded is not part of this test.
 func unevenLabOf(n int) lab.Config {
-	cfg := slowLabOf(n)
+	cfg := labOf(n)
+	cfg.Limits.DatastoreRate = slowRate
 	for i := range cfg.VMs {
 		cfg.VMs[i].Disks[0].Capacity = 10 << 20
 	}

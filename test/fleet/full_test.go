@@ -93,6 +93,7 @@ func TestStateDirectoryOfAServerIsFull(t *testing.T) {
 	s := r.startServer("127.0.0.1:0", append([]string{"--offer", r.vmFolder()}, r.logFlags("serve")...)...)
 	s.runClient("plan", "run", r.writePlanOfAll("served"), "--detach").wantExit(0)
 	r.waitFor("served", "two VMs are under way", func(v view) bool { return v.count(fleetdb.Running) >= 2 })
+	r.lab.SetLimits(lab.Limits{DatastoreRate: slowRate})
 	for i := range 4 {
 		r.waitForMoment(rnd, s.process, time.Now().Add(30*time.Second)) // the plan may have ended
 		free := fillDisk(t, r.stateDir())

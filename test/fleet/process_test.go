@@ -18,7 +18,7 @@ import (
 )
 
 // waitTimeout is the longest wait for an event on a busy machine.
-const waitTimeout = 3 * time.Minute
+const waitTimeout = 10 * time.Minute
 
 // A result is the exit code and the output of a command.
 type result struct {

@@ -63,7 +63,7 @@ func TestServerIsKilledAndContinues(t *testing.T) {
 	t.Parallel()
 	cfg := labOf(8)
 	cfg.Limits.DatastoreRate = 2 * slowRate
-	cfg.VMs[7].Disks[0].Capacity = 32 << 20 // so long that it is paused after the first of the others is done
+	cfg.VMs[7].Disks[0].Capacity = 32 << 20 // so long that it is paused before it is done
 	r := newTestEnv(t, cfg)
 	file := r.writePlanOfAll("served")
 	s := r.startServer(loopback.Reserve(t), "--offer", r.vmFolder()) // reserved, so that no other test gets the address between two servers
@@ -75,11 +75,11 @@ func TestServerIsKilledAndContinues(t *testing.T) {
 	r.waitForSent(slowRate)
 	s.kill()
 
-	r.lab.SetLimits(lab.Limits{DatastoreRate: 8 * slowRate})
 	s = r.startServer(s.addr, "--offer", r.vmFolder())
+	s.runClient("pause", "served/vm08").wantExit(0)
+	r.lab.SetLimits(lab.Limits{DatastoreRate: 8 * slowRate})
 	r.waitFor("served", "a VM is done", func(v view) bool { return v.count(fleetdb.Done) >= 1 })
 	r.lab.SetLimits(lab.Limits{DatastoreRate: trickle})
-	s.runClient("pause", "served/vm08").wantExit(0)
 	drained := s.signalAndWait(syscall.SIGTERM)
 	if drained.ExitStatus() != 0 {
 		t.Errorf("SIGTERM ended the server with %v", drained)
@@ -114,7 +114,11 @@ func TestPlanRunWithARunningServer(t *testing.T) {
 // the reason. A client that follows a plan continues to follow it to its end.
 func TestServerSurvivesDatabaseOutage(t *testing.T) {
 	t.Parallel()
-	r, db := newPostgresServerEnv(t, slowLabOf(6))
+	cfg := slowLabOf(6)
+	for i := range cfg.VMs {
+		cfg.VMs[i].Disks[0].Capacity = 32 << 20 // the copies last longer than the commands below
+	}
+	r, db := newPostgresServerEnv(t, cfg)
 	a := r.startWorker("a", r.vmFolder())
 	s := r.startServer("127.0.0.1:0")
 	s.runClient("plan", "run", r.writePlanOfAll("kept"), "--detach").wantExit(0)

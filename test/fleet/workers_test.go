@@ -134,7 +134,8 @@ func (r *testEnv) checkAllMoved(plan, folder string, n int, states ...string) {
 	r.checkPublishedOnce(v, states...)
 }
 
-// Rates of all disks of slowLabOf together, in bytes per second. waitForSent reduces slowRate to trickle.
+// Rates of all disks of slowLabOf together, in bytes per second. The lab starts with trickle, so that no VM is done before
+// the test acts. waitForSent uses slowRate until the bytes are sent.
 const (
 	slowRate = 1 << 20
 	trickle  = 128 << 10
@@ -143,7 +144,7 @@ const (
 // slowLabOf is labOf with slow disks.
 func slowLabOf(n int) lab.Config {
 	cfg := labOf(n)
-	cfg.Limits.DatastoreRate = slowRate
+	cfg.Limits.DatastoreRate = trickle
 	return cfg
 }
 

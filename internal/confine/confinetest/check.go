@@ -2,13 +2,16 @@
 package confinetest
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -87,7 +90,14 @@ func (c check) readFile(name string) string {
 // thread.
 func (c check) checkStatus(dir string) {
 	c.Helper()
-	text := c.readFile(dir + "/status")
+	status, err := os.ReadFile(dir + "/status")
+	if dir != c.dir && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)) {
+		return // the thread has ended meanwhile
+	}
+	if err != nil {
+		c.Fatal(err)
+	}
+	text := string(status)
 	// Seccomp 2 is the mode with a filter (proc_pid_status(5)).
 	want := map[string]string{"NoNewPrivs": "1", "Seccomp": "2", "CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000"}
 	if c.user == 0 {

@@ -87,7 +87,7 @@ func TestFirewallHere(t *testing.T) {
 				t.Errorf("got %v: %s; want %v: %s", f.Status, f.Found, tt.status, tt.found)
 			}
 			for i, port := range []int{111, 2049} {
-				if in := canConnect(t, port); found[i].Status != doctor.Unknown && in != (found[i].Status == doctor.OK) {
+				if in := canConnect(t, port, found[i].Status == doctor.OK); found[i].Status != doctor.Unknown && in != (found[i].Status == doctor.OK) {
 					t.Errorf("port %d: connected %v, got finding %+v", port, in, found[i])
 				}
 				if found[i].Status != doctor.OK {
@@ -95,7 +95,7 @@ func TestFirewallHere(t *testing.T) {
 				}
 			}
 			for i, f := range checkIncoming(t) {
-				if port := []int{111, 2049}[i]; !canConnect(t, port) || f.Status != doctor.OK {
+				if port := []int{111, 2049}[i]; !canConnect(t, port, true) || f.Status != doctor.OK {
 					t.Errorf("after the remedy: port %d cannot be reached or is not OK: %+v", port, f)
 				}
 			}
@@ -127,11 +127,16 @@ func runShell(t *testing.T, commands string) {
 	}
 }
 
-// canConnect reports whether the host can connect to a port of this machine.
-func canConnect(t *testing.T, port int) (in bool) {
+// canConnect reports whether the host can connect to a port of this machine. It waits briefly if the port should be
+// closed, because a firewall may drop the packets.
+func canConnect(t *testing.T, port int, open bool) (in bool) {
 	t.Helper()
+	limit := time.Second
+	if open {
+		limit = 30 * time.Second
+	}
 	runInHostNetwork(t, func() {
-		c, err := net.DialTimeout("tcp4", fmt.Sprintf("10.1.0.1:%d", port), time.Second)
+		c, err := net.DialTimeout("tcp4", fmt.Sprintf("10.1.0.1:%d", port), limit)
 		if in = err == nil; in {
 			must(t, c.Close())
 		}

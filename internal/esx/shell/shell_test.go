@@ -22,6 +22,7 @@ import (
 	"github.com/decamp/decamp/internal/esx/shell"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/loopback"
 )
 
 func TestCommandsAndTheirStatus(t *testing.T) {
@@ -255,10 +256,7 @@ func TestUnreachableServerHasRemedy(t *testing.T) {
 
 func closedPort(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer ln.Close()
-	return ln.Addr().String()
+	return loopback.Reserve(t)
 }
 
 // A host that stops answering is detected by unanswered keep-alives, and the connection is replaced.

@@ -20,7 +20,7 @@ func TestWatchReportsReads(t *testing.T) {
 	s := dial(t, fromLab(l))
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
-	first := make(chan shell.Load)
+	first := make(chan shell.Load, 1000) // Watch never waits, so that At is the time of the sample
 	watched := make(chan error)
 	go func() {
 		watched <- s.Watch(ctx, time.Second, func(l shell.Load) {

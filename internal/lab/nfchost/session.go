@@ -126,8 +126,8 @@ func (s *session) releaseResources() {
 		s.server.memory.release(q.memory)
 	}
 	if s.opened {
+		s.server.updateStats(func(st *Stats) { st.SessionsOpen-- }) // before another session gets the memory
 		s.server.memory.release(s.memory)
-		s.server.updateStats(func(st *Stats) { st.SessionsOpen-- })
 	}
 }
 

@@ -128,7 +128,9 @@ func (g *ganesha) kill(t *testing.T) {
 }
 
 func (g *ganesha) config() Config {
-	return Config{Host: "127.0.0.1", Path: g.dir, Machine: "esx1", Times: Times{Reconnect: 10 * time.Millisecond, Mount: testTimeout, Silence: testTimeout}}
+	return Config{Host: "127.0.0.1", Path: g.dir, Machine: "esx1", Times: Times{
+		Reconnect: 10 * time.Millisecond, Mount: testTimeout, Silence: testTimeout, LockTimeout: testTimeout,
+	}}
 }
 
 func TestGanesha(t *testing.T) {

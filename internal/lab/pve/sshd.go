@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -158,11 +159,19 @@ func (s *Server) writeTools(d *SSH, library string) error {
 		library: "package PVE::Storage;\nsub config { return {} }\nsub activate_volumes {\n\tmy ($v) = @{$_[1]};\n" +
 			activate.String() + "}\n1;\n",
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		if err := writeProgram(path, text); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// writeProgram writes a script. No process is started meanwhile: it would inherit the open file, which cannot be
+// executed until that process has closed it.
+func writeProgram(path, text string) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, []byte(text), 0o755)
 }
 
 // Fail makes qemu-nbd fail requests with a Linux errno, such as 28 for a full disk, at an event of
@@ -185,7 +194,7 @@ func (d *SSH) Fail(errno int, event string) error {
 		return err
 	}
 	script := fmt.Sprintf("#!/bin/sh\nfor last; do :; done\nexec %s -f raw \"blkdebug:%s:$last\"\n", real, rules)
-	return os.WriteFile(path, []byte(script), 0o755)
+	return writeProgram(path, script)
 }
 
 // Cut makes the next connections fail, up to times of them, each after the clients have sent so many

@@ -50,17 +50,17 @@ func (c *call) startTask(kind, id string, work func(ctx context.Context, t *task
 	t.upid = fmt.Sprintf("UPID:%s:%08X:%08X:%08X:%s:%s:%s:", c.config.Node, 4000+number, number, now.Unix(), kind, id, t.user)
 	c.tasks = append(c.tasks, t)
 	c.mu.Unlock()
+	text, hold := c.taskFault(kind) // the faults of the request, not of later ones
 	c.work.Go(func() {
 		defer cancel()
-		t.end(c.runTask(ctx, t, work))
+		t.end(t.run(ctx, text, hold, work))
 	})
 	return t.upid
 }
 
-// runTask waits for Faults.Hold, runs work and returns its error. If the task was interrupted, the
+// run waits for hold, runs work and returns its error, or text if that is set. If the task was interrupted, the
 // error is errStopped.
-func (s *Server) runTask(ctx context.Context, t *task, work func(context.Context, *task) error) error {
-	text, hold := s.taskFault(t.kind)
+func (t *task) run(ctx context.Context, text string, hold chan struct{}, work func(context.Context, *task) error) error {
 	if hold != nil {
 		select {
 		case <-hold:

@@ -537,7 +537,9 @@ func waitFor(t *testing.T, what string, condition func() bool) {
 
 func TestCloneOrderOfOperations(t *testing.T) {
 	s := serveNFS(t)
-	l := startLab(t, withNFS(Config{VMs: []VM{web01()}}, s))
+	cfg := withNFS(Config{VMs: []VM{web01()}}, s)
+	cfg.NFS.Times.Heartbeat, cfg.NFS.Times.LockUpdate = time.Hour, time.Hour
+	l := startLab(t, cfg)
 	mountLanding(t, login(t, l).Client)
 	before := len(s.Ops())
 	if err := l.Clone(t.Context(), sourceDisk, "/vmfs/volumes/landing/web01.vmdk", "thin", nil); err != nil {

@@ -363,7 +363,7 @@ func (h *shellHost) runSession(ch ssh.Channel, requests <-chan *ssh.Request) {
 		select {
 		case r, ok := <-requests:
 			if !ok { // the client went
-				if s.proc != nil {
+				if s.proc != nil && !s.hasEnded() {
 					s.proc.Hangup()
 					<-s.ended
 				}
@@ -420,13 +420,23 @@ func (s *sshSession) startCommand(command string) {
 // finish sends the exit status when the command has ended, and closes the channel when no process uses
 // it.
 func (s *sshSession) finish() {
-	defer close(s.ended)
 	<-s.proc.Done()
 	status := struct{ Status uint32 }{uint32(s.proc.Status())}
 	_, _ = s.ch.SendRequest("exit-status", false, ssh.Marshal(&status)) // the client may have gone
 	s.output.Drop()
 	s.output.Wait()
+	close(s.ended)
 	_ = s.ch.Close() // a failure appears at the channel
+}
+
+// hasEnded reports whether the session has ended, so that its other processes do not end with the connection.
+func (s *sshSession) hasEnded() bool {
+	select {
+	case <-s.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // signalProc sends a signal to the process group of p. Unknown names are ignored.

@@ -277,11 +277,12 @@ func TestGarbageIsReset(t *testing.T) {
 func isEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
 
 func TestSilentConnectionsEnd(t *testing.T) {
-	r := newRig(t, oncrpc.Options{Hello: 50 * time.Millisecond, Stall: 50 * time.Millisecond})
+	r := newRig(t, oncrpc.Options{Hello: 50 * time.Millisecond})
 	silent := rpctest.Dial(t, r.addr)
 	if _, err := silent.TryReceive(); !isEnd(err) {
 		t.Errorf("silent connection: error %v, want its end", err)
 	}
+	r = newRig(t, oncrpc.Options{Stall: 50 * time.Millisecond})
 	stalled := rpctest.Dial(t, r.addr)
 	stalled.SendRaw(decodeHex(t, "80000028 00000001 00000000"))
 	if _, err := stalled.TryReceive(); !isEnd(err) {

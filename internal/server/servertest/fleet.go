@@ -18,6 +18,7 @@ import (
 
 	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/lab/socket"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/server"
 )
@@ -62,6 +63,7 @@ type Fleet struct {
 	Fingerprint string                 // fingerprint of the server's certificate
 	Tokens      map[server.Role]string // secrets of the tokens by role
 
+	port          *socket.ReservedPort  // port of the server, also while it is stopped
 	ahead         atomic.Int64          // nanoseconds that the clock of the database is ahead, from Advance
 	read          map[fleetdb.Key]int64 // bytes of each VM in the last report
 	sched, worker fleetdb.Lease         // leases of the scheduler and the worker
@@ -73,6 +75,14 @@ type Fleet struct {
 // server; it may be nil.
 func New(ctx context.Context, dir string, change func(*server.Config)) (f *Fleet, err error) {
 	f = &Fleet{State: filepath.Join(dir, "state"), Tokens: map[server.Role]string{}, read: map[fleetdb.Key]int64{}}
+	if f.port, err = socket.ReservePort("127.0.0.1:0"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.port.Close())
+		}
+	}()
 	if f.Database, err = fleetdb.Open(ctx, fleetdb.Config{URL: "sqlite:" + filepath.Join(dir, "fleet.db"), Now: f.now}); err != nil {
 		return nil, err
 	}
@@ -149,13 +159,10 @@ func (f *Fleet) nameCredentials() error {
 // Serve starts the server; Stop ends it. A server that is started again has the same address.
 func (f *Fleet) Serve(ctx context.Context, change func(*server.Config)) error {
 	ready := make(chan struct{})
-	c := server.Config{Database: f.Database, State: f.State, Version: "test", Listen: "127.0.0.1:0", Ready: func(addr net.Addr, fingerprint string) {
+	c := server.Config{Database: f.Database, State: f.State, Version: "test", Listen: f.port.Addr(), Ready: func(addr net.Addr, fingerprint string) {
 		f.Addr, f.Fingerprint = addr.String(), fingerprint
 		close(ready)
 	}}
-	if f.Addr != "" {
-		c.Listen = f.Addr
-	}
 	if change != nil {
 		change(&c)
 	}
@@ -185,7 +192,7 @@ func (f *Fleet) Stop() error {
 }
 
 // Close ends the server and closes the database.
-func (f *Fleet) Close() error { return errors.Join(f.Stop(), f.Database.Close()) }
+func (f *Fleet) Close() error { return errors.Join(f.Stop(), f.Database.Close(), f.port.Close()) }
 
 // PlanText returns the text of a plan file.
 func PlanText(name string) string {

@@ -333,12 +333,15 @@ func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
 	}
 	var l *lab.Lab
 	var down atomic.Bool
+	var stopping sync.Mutex                                    // held while the host stops; blocks retries
 	back := func(ctx context.Context, d time.Duration) error { // the first back-off lasts until the host is back
+		stopping.Lock()
 		if down.CompareAndSwap(true, false) {
 			if err := l.Resume(); err != nil {
 				t.Error(err)
 			}
 		}
+		stopping.Unlock()
 		return fastSleep(ctx, d)
 	}
 	add := func(f lab.Fault) error {
@@ -351,9 +354,10 @@ func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
 		"503":              func() error { return add(lab.Fault{Kind: lab.FaultStatus, Path: flatFile, Status: 503, Count: 8}) },
 		"an expired login": func() error { l.KillSessions(); return nil },
 		"a restart of the host": func() error {
-			err := l.Stop()
+			stopping.Lock()
+			defer stopping.Unlock()
 			down.Store(true)
-			return err
+			return l.Stop()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

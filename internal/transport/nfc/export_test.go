@@ -3,6 +3,7 @@ package nfc_test
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,13 +36,16 @@ func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
 		t.Skip("takes more than a second")
 	}
 	var down atomic.Bool
+	var stopping sync.Mutex // held while the host stops; blocks retries
 	var l *lab.Lab
 	back := func(ctx context.Context, d time.Duration) error { // the first back-off lasts until the host is back
+		stopping.Lock()
 		if down.CompareAndSwap(true, false) {
 			if err := l.Resume(); err != nil {
 				t.Error(err)
 			}
 		}
+		stopping.Unlock()
 		return fastSleep(ctx, d)
 	}
 	for name, v := range map[string]struct {
@@ -51,9 +55,10 @@ func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
 		"dropped sessions": {false, func() error { l.DropNFC(); return nil }},
 		"an expired login": {false, func() error { l.KillSessions(); l.DropNFC(); return nil }},
 		"a restart of the host": {false, func() error {
-			err := l.Stop()
+			stopping.Lock()
+			defer stopping.Unlock()
 			down.Store(true)
-			return err
+			return l.Stop()
 		}},
 		"vMotion": {true, func() error {
 			hosts, err := logIn(t, l, true).Hosts(t.Context())
@@ -95,7 +100,7 @@ func TestReadersOfAnOpenedDiskShareScarceMemory(t *testing.T) {
 	for _, policy := range []nfchost.Policy{nfchost.RefuseSession, nfchost.Queue} {
 		var late atomic.Int64 // offset of the transport's clock, in ns
 		r := startLab(t, lab.Config{NFC: slowNFC, VMs: []lab.VM{newFullVM()}}, nfc.Options{
-			Compressions: []wire.Compression{wire.Stored}, Stall: stall,
+			Compressions: []wire.Compression{wire.Stored}, Stall: stall * 5,
 			Now: func() time.Time { return time.Now().Add(time.Duration(late.Load())) },
 		})
 		l := labOf(r)

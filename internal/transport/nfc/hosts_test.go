@@ -132,7 +132,7 @@ func TestSharedNFCMemoryReducesHandles(t *testing.T) {
 	for _, policy := range []nfchost.Policy{nfchost.RefuseSession, nfchost.RefuseRead, nfchost.Queue} {
 		var seen nfc.Report
 		r := startLab(t, lab.Config{NFC: lab.NFC{Memory: 9 << 20, Exhausted: policy}, VMs: []lab.VM{newVM(64)}}, nfc.Options{
-			Stall:  stall,
+			Stall:  stall * 5,
 			Report: func(_ transport.Disk, r nfc.Report) { seen = r },
 		})
 		if err := copyDisk(t, r, nil); err != nil {

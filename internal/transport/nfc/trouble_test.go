@@ -69,31 +69,39 @@ func copyWithoutRereads(t *testing.T, r transporttest.Environment, progress func
 // If the host goes down during a copy, the copy continues when the host is back, after several retries.
 func TestCopySurvivesHostReboot(t *testing.T) {
 	var l *lab.Lab
-	var down atomic.Bool
-	var sleeps atomic.Int64
+	var mu sync.Mutex // guards down and sleeps; held while the host stops
+	var down bool
+	var sleeps int
 	r := startLab(t, lab.Config{VMs: []lab.VM{newFullVM()}}, nfc.Options{
 		Sleep: func(ctx context.Context, d time.Duration) error {
 			const sleepsUntilBack = 8 // number of back-offs of all readers until the host is back
-			if down.Load() && sleeps.Add(1) == sleepsUntilBack {
+			mu.Lock()
+			if down {
+				sleeps++
+			}
+			if down && sleeps == sleepsUntilBack {
 				if err := l.Resume(); err != nil {
 					t.Error(err)
 				}
-				down.Store(false)
+				down = false
 			}
+			mu.Unlock()
 			return fastSleep(ctx, d)
 		},
 	})
 	l = labOf(r)
 	resume := stallNearEnd(t, l)
 	err := copyWithoutRereads(t, r, atOneThird(func() {
+		mu.Lock()
+		defer mu.Unlock()
 		if err := l.Stop(); err != nil {
 			t.Error(err)
 		}
 		resume()
-		down.Store(true)
+		down = true
 	}))
-	if err != nil || sleeps.Load() == 0 {
-		t.Errorf("error %v after %d back-offs, want success after some", err, sleeps.Load())
+	if err != nil || sleeps == 0 {
+		t.Errorf("error %v after %d back-offs, want success after some", err, sleeps)
 	}
 }
 
