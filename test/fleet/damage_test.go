@@ -101,6 +101,7 @@ func (r *testEnv) killPlan(file string, vms int) {
 	v := r.waitFor("damaged", "a VM is done, and the others are under way", func(v view) bool {
 		return v.count(fleetdb.Done) > 0 && v.count(fleetdb.Done, fleetdb.Running) == vms
 	})
+	r.lab.SetLimits(lab.Limits{DatastoreRate: trickle}) // no other VM is done before the kill
 	eventually(r.t, "all running VMs have manifests", func() bool { return r.countManifests() >= v.count(fleetdb.Running) })
 	must(r.t, r.seen.Close()) // before the kill, because the last Close removes the WAL
 	r.seen = nil

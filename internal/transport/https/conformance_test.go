@@ -69,7 +69,7 @@ func newEnvironment(t *testing.T, disks ...disk.Source) transporttest.Environmen
 	h.allocated = mapOf(disks[0])
 	var slept atomic.Int64
 	opts := noSleep(&slept)
-	opts.Stall = 200 * time.Millisecond
+	opts.Stall = time.Second
 	tr := New(h, opts)
 	t.Cleanup(func() { tr.Close() })
 	rig := transporttest.Environment{Transport: tr, Data: &serverAndHost{s, h}}

@@ -93,7 +93,7 @@ func newLabRig(t *testing.T, disks ...disk.Source) transporttest.Environment {
 	for _, d := range disks {
 		vm.Disks = append(vm.Disks, lab.Disk{File: transporttest.SparseFile(t, d)})
 	}
-	return startLab(t, lab.Config{VMs: []lab.VM{vm}}, https.Options{Stall: 300 * time.Millisecond, Sleep: fastSleep})
+	return startLab(t, lab.Config{VMs: []lab.VM{vm}}, https.Options{Stall: time.Second, Sleep: fastSleep})
 }
 
 // fastSleep is a Sleep that is a hundred times shorter. It is not zero: otherwise a busy lab could refuse a

@@ -107,7 +107,7 @@ func TestStreamSurvivesHostFaults(t *testing.T) {
 // A stalled stream resumes. The number of resumes is a minimum, because a busy machine may stall more often.
 func TestStreamSurvivesAStall(t *testing.T) {
 	want := disk.NewPattern(8 << 20)
-	src, s := openTestDisk(t, want, func(_ *server, _ *fakeHost, o *Options) { o.Stall = 200 * time.Millisecond })
+	src, s := openTestDisk(t, want, func(_ *server, _ *fakeHost, o *Options) { o.Stall = time.Second })
 	s.setScript(firstN(2, stallAfter(4096)))
 	if err := readStream(t, src, want, disk.Range{Off: 12345, Len: 4 << 20}); err != nil {
 		t.Fatal(err)

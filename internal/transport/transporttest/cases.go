@@ -2,8 +2,10 @@ package transporttest
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -127,8 +129,7 @@ func testWaitsForBudget(t *testing.T, h Harness) {
 }
 
 // testSharesFairly copies two disks of the same size at once, to slow images. When one is complete, the
-// other must have a quarter of its bytes. Half would be too strict: on a loaded machine one of the two
-// may begin late.
+// other must have a quarter of its bytes. Each waits with its first bytes until the other begins, or for a minute.
 func testSharesFairly(t *testing.T, h Harness) {
 	const size = 2 * bigDisk
 	a, b := disk.NewPattern(size), disk.NewPattern(size)
@@ -137,8 +138,15 @@ func testSharesFairly(t *testing.T, h Harness) {
 	var other atomic.Int64 // bytes of the slower when the faster was complete; -1 before
 	other.Store(-1)
 	var g errgroup.Group
+	begun := []chan struct{}{make(chan struct{}), make(chan struct{})}
 	for i, im := range images {
+		begin := sync.OnceFunc(func() { close(begun[i]) })
 		im.slow = func(written int64) {
+			begin()
+			select {
+			case <-begun[1-i]:
+			case <-time.After(time.Minute):
+			}
 			if written == size {
 				other.CompareAndSwap(-1, images[1-i].written())
 			}
