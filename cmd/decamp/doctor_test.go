@@ -229,7 +229,7 @@ func TestMigratePrintsWarningsFirst(t *testing.T) {
 func TestPlanPrintsWarningsFirst(t *testing.T) {
 	vm := smallVM("web01")
 	vm.TPM = true
-	c := newLabProgram(t, lab.Config{VMs: []lab.VM{vm, smallVM("web02")}, Host: lab.HostState{Skew: lab.Duration(-time.Hour - 30*time.Second)}})
+	c := newLabProgram(t, lab.Config{VMs: []lab.VM{vm, smallVM("web02")}, Host: lab.HostState{Skew: lab.Duration(-time.Hour - 30*time.Second)}}) // the measurement may be off by seconds
 	plan := filepath.Join(t.TempDir(), "plan.yaml")
 	text := "version: 1\nname: p\nsource: {url: \"" + c.url() + "\", fingerprint: \"" + c.lab.Fingerprint() + "\"}\nselect: '!poweredOn'\ndefaults: {to: [\"dir:" + c.to + "\"]}\n"
 	if err := os.WriteFile(plan, []byte(text), 0o600); err != nil {

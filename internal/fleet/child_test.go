@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sched"
 )
@@ -112,12 +113,8 @@ func (w imageMover) Move(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		return err
 	}
 	defer f.Close()
-	for syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil { // the process that lost the VM may still have it
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fault.New(fault.Transient, "another process has the image of %s", vm.VM)
 	}
 	if err := w.addPieces(ctx, f, d); err != nil {
 		return err

@@ -44,10 +44,10 @@ func (a *Archive) readUnit(ctx context.Context, unit string) {
 	a.files = append(a.files, c)
 }
 
-// tail is a writer that keeps the end of what is written.
+// tail is a writer that keeps the last bytes.
 type tail struct {
 	limit int    // bytes that are kept
-	text  []byte // at most twice the limit
+	text  []byte // last bytes, at most twice the limit
 	cut   bool   // the beginning was dropped
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // shortAPD are the times of a host that gives up a copy some 8 s after its NFS server is killed. A server on a busy
-// machine answers before.
+// machine answers earlier.
 var shortAPD = nfsclient.Times{Heartbeat: time.Second, APD: 5 * time.Second}
 
 // newRigWithLeftover returns a host with a datastore that a killed decamp left. The copy to it has failed, because its
@@ -50,13 +50,7 @@ func newRigWithLeftover(t *testing.T) (r *rig, args []string) {
 func (r *rig) waitFilesClosed() {
 	r.t.Helper()
 	isOpen := func(m lab.Mount) bool { return m.OpenFiles > 0 }
-	for slices.ContainsFunc(r.lab.Mounts(), isOpen) {
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-r.t.Context().Done():
-			r.t.Fatal("the copy of the host continues without a server")
-		}
-	}
+	r.waitFor("the host closes the files of its datastores", func() bool { return !slices.ContainsFunc(r.lab.Mounts(), isOpen) })
 }
 
 // checkNoLeftovers checks that no leftover exists and that decamp runs lists none.
@@ -100,7 +94,7 @@ func TestNextCommandRemovesLeftovers(t *testing.T) {
 	}
 }
 
-// A warm run continues without the landing when each image has data. If the host still copies to the datastore of the
+// A warm run continues without a landing if each image has data. If the host still copies to the datastore of the
 // killed run, the datastore stays recorded, and decamp clean removes it later.
 func TestDatastoreInUseStaysRecorded(t *testing.T) {
 	t.Parallel()
@@ -119,8 +113,8 @@ func TestDatastoreInUseStaysRecorded(t *testing.T) {
 	u.waitRounds(1)
 	r.run("cutover", r.onlyRun()).wantExit(0)
 	u.waitSuccess()
-	if said := u.stderr.String(); !strings.Contains(said, "still has datastore decamp-") || !strings.Contains(said, "decamp clean") {
-		t.Errorf("the leftover is not reported: %s", said)
+	if text := u.stderr.String(); !strings.Contains(text, "still has datastore decamp-") || !strings.Contains(text, "decamp clean") {
+		t.Errorf("the leftover is not reported: %s", text)
 	}
 	r.runOnSource("clean", r.url()).wantExit(6).wantOutput("still has datastore decamp-")
 	r.lab.Faults().Release()
@@ -130,32 +124,26 @@ func TestDatastoreInUseStaysRecorded(t *testing.T) {
 	r.checkMoved()
 }
 
-// waitChunksListed waits until the manifest of each of n disks lists a chunk of the running copy.
+// waitChunksListed waits until the manifest of each of n disks lists a chunk of the running copy. It reads copies of the
+// manifests, which decamp has locked.
 func (r *rig) waitChunksListed(n int) {
 	r.t.Helper()
-	copied := filepath.Join(r.t.TempDir(), "manifest")
-	for {
+	readable := filepath.Join(r.t.TempDir(), "manifest")
+	r.waitFor("the manifests list a chunk", func() bool {
 		listed := 0
 		for _, path := range r.manifestPaths(r.vmsDir()) {
-			locked, err := os.ReadFile(path)
+			text, err := os.ReadFile(path)
 			must(r.t, err)
-			must(r.t, os.WriteFile(copied, locked, 0o600))
-			log, err := manifest.Open(copied)
+			must(r.t, os.WriteFile(readable, text, 0o600))
+			log, err := manifest.Open(readable)
 			must(r.t, err)
 			if log.Missing() < log.Chunks() {
 				listed++
 			}
 			must(r.t, log.Close())
 		}
-		if listed == n {
-			return
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-r.t.Context().Done():
-			r.t.Fatalf("%d of %d manifests list a chunk", listed, n)
-		}
-	}
+		return listed == n
+	})
 }
 
 // The snapshot of a killed warm run is recorded. decamp clean and the next decamp command for the host remove it.

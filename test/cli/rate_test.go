@@ -27,9 +27,8 @@ func TestRatesDoNotExceedSourceRate(t *testing.T) {
 		if o.Event.Kind != journal.Progressed || o.Event.Step != "copy" || b.Rate == 0 {
 			continue
 		}
-		// a process that waited for a processor reads what the socket buffers hold; a rate with holes would be 12 times the limit
-		if rates++; b.Rate > 2*limit {
-			t.Errorf("got a rate of %d bytes/s after %d of %d bytes, want at most %.0f", b.Rate, b.Done, b.Total, 2*limit)
+		if rates++; b.Rate > limit*1.1 { // the emulated host may be ahead by 20 ms and by the socket buffers
+			t.Errorf("got a rate of %d bytes/s after %d of %d bytes, want at most %.0f", b.Rate, b.Done, b.Total, limit*1.1)
 		}
 	}
 	if rates == 0 {

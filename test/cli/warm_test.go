@@ -201,7 +201,7 @@ func TestWarmMigrationKilledAtRandomMoments(t *testing.T) {
 			r.run("cutover", r.onlyRun()).wantExit(0)
 			u.readEvents(rnd.IntN(20)) // somewhere in the cutover
 			u.endWith(syscall.SIGKILL)
-			r.waitFilesClosed() // else the next command cannot remove the datastore
+			r.waitFilesClosed() // the next command cannot remove the datastore before
 			r.startWarm(args...).waitSuccess()
 			r.checkMoved()
 		})

@@ -245,18 +245,13 @@ func TestUnreachableServerHasRemedy(t *testing.T) {
 	l, err := lab.Start(context.Background(), lab.Config{})
 	must(t, err)
 	defer l.Close()
-	cfg := shell.Config{Addr: closedPort(t), User: "root", HostKey: "SHA256:" + strings.Repeat("A", 43)}
+	cfg := shell.Config{Addr: loopback.Reserve(t), User: "root", HostKey: "SHA256:" + strings.Repeat("A", 43)}
 	if _, err := shell.Dial(t.Context(), cfg); !fault.Is(err, fault.Unreachable) || !strings.Contains(fault.HintOf(err), "TSM-SSH") {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))
 	}
 	if _, err := shell.HostKeys(t.Context(), cfg.Addr); !fault.Is(err, fault.Unreachable) || !strings.Contains(fault.HintOf(err), "TSM-SSH") {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))
 	}
-}
-
-func closedPort(t *testing.T) string {
-	t.Helper()
-	return loopback.Reserve(t)
 }
 
 // A host that stops answering is detected by unanswered keep-alives, and the connection is replaced.

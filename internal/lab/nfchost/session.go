@@ -126,7 +126,7 @@ func (s *session) releaseResources() {
 		s.server.memory.release(q.memory)
 	}
 	if s.opened {
-		s.server.updateStats(func(st *Stats) { st.SessionsOpen-- }) // before another session gets the memory
+		s.server.updateStats(func(st *Stats) { st.SessionsOpen-- }) // another session may get the memory at once
 		s.server.memory.release(s.memory)
 	}
 }

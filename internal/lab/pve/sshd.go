@@ -12,9 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/decamp/decamp/internal/lab/executable"
 )
 
 // SSH is the SSH login of the node: a real sshd, one process for each connection. A session has a pvesm
@@ -159,19 +160,11 @@ func (s *Server) writeTools(d *SSH, library string) error {
 		library: "package PVE::Storage;\nsub config { return {} }\nsub activate_volumes {\n\tmy ($v) = @{$_[1]};\n" +
 			activate.String() + "}\n1;\n",
 	} {
-		if err := writeProgram(path, text); err != nil {
+		if err := executable.WriteFile(path, text); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// writeProgram writes a script. No process is started meanwhile: it would inherit the open file, which cannot be
-// executed until that process has closed it.
-func writeProgram(path, text string) error {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	return os.WriteFile(path, []byte(text), 0o755)
 }
 
 // Fail makes qemu-nbd fail requests with a Linux errno, such as 28 for a full disk, at an event of
@@ -194,7 +187,7 @@ func (d *SSH) Fail(errno int, event string) error {
 		return err
 	}
 	script := fmt.Sprintf("#!/bin/sh\nfor last; do :; done\nexec %s -f raw \"blkdebug:%s:$last\"\n", real, rules)
-	return writeProgram(path, script)
+	return executable.WriteFile(path, script)
 }
 
 // Cut makes the next connections fail, up to times of them, each after the clients have sent so many

@@ -50,7 +50,7 @@ func (c *call) startTask(kind, id string, work func(ctx context.Context, t *task
 	t.upid = fmt.Sprintf("UPID:%s:%08X:%08X:%08X:%s:%s:%s:", c.config.Node, 4000+number, number, now.Unix(), kind, id, t.user)
 	c.tasks = append(c.tasks, t)
 	c.mu.Unlock()
-	text, hold := c.taskFault(kind) // the faults of the request, not of later ones
+	text, hold := c.taskFault(kind) // faults at the time of the request
 	c.work.Go(func() {
 		defer cancel()
 		t.end(t.run(ctx, text, hold, work))

@@ -301,7 +301,7 @@ func (h *shellHost) serveConn(c net.Conn) {
 // keys. The account is that of the API, with the same lock after wrong passwords.
 func (h *shellHost) serverConfig() *ssh.ServerConfig {
 	cfg := &ssh.ServerConfig{ServerVersion: "SSH-2.0-OpenSSH_9.1", MaxAuthTries: 6}
-	open := !h.lab.cfg.SSH.Lockdown // in lockdown mode, valid keys and passwords are rejected as well
+	open := !h.lab.cfg.SSH.Lockdown // valid keys and passwords are accepted; lockdown mode rejects them
 	cfg.PublicKeyCallback = func(meta ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
 		if !open {
 			return nil, errNoLogin
@@ -429,7 +429,7 @@ func (s *sshSession) finish() {
 	_ = s.ch.Close() // a failure appears at the channel
 }
 
-// hasEnded reports whether the session has ended, so that its other processes do not end with the connection.
+// hasEnded reports whether the command has ended and no process uses its output. Its background processes continue then.
 func (s *sshSession) hasEnded() bool {
 	select {
 	case <-s.ended:

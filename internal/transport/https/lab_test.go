@@ -333,7 +333,8 @@ func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
 	}
 	var l *lab.Lab
 	var down atomic.Bool
-	var stopping sync.Mutex                                    // held while the host stops; blocks retries
+	var stopping sync.Mutex // held while the host stops, so that retries wait
+
 	back := func(ctx context.Context, d time.Duration) error { // the first back-off lasts until the host is back
 		stopping.Lock()
 		if down.CompareAndSwap(true, false) {

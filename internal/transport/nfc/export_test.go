@@ -36,7 +36,7 @@ func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
 		t.Skip("takes more than a second")
 	}
 	var down atomic.Bool
-	var stopping sync.Mutex // held while the host stops; blocks retries
+	var stopping sync.Mutex // held while the host stops, so that retries wait
 	var l *lab.Lab
 	back := func(ctx context.Context, d time.Duration) error { // the first back-off lasts until the host is back
 		stopping.Lock()

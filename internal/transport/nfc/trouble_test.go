@@ -78,12 +78,11 @@ func TestCopySurvivesHostReboot(t *testing.T) {
 			mu.Lock()
 			if down {
 				sleeps++
-			}
-			if down && sleeps == sleepsUntilBack {
-				if err := l.Resume(); err != nil {
-					t.Error(err)
+				if down = sleeps < sleepsUntilBack; !down {
+					if err := l.Resume(); err != nil {
+						t.Error(err)
+					}
 				}
-				down = false
 			}
 			mu.Unlock()
 			return fastSleep(ctx, d)
