@@ -30,7 +30,7 @@ const (
 
 // checkResumed compares a sample of the manifest's chunks with the image: after a difference the whole
 // image is copied again. Then it compares a sample with the source, if there is a second way to read
-// it: a difference means that the disk was written meanwhile, and is a Conflict.
+// it: a difference is a Conflict.
 func (j Job) checkResumed(ctx context.Context, log *manifest.Log) error {
 	if log.Missing() == log.Chunks() {
 		return nil
@@ -63,7 +63,8 @@ func (j Job) checkImage(ctx context.Context, log *manifest.Log) (bad int64, err 
 	return firstDifferent(ctx, log, src, sample)
 }
 
-// checkSource reads some chunks of the source again. A difference is fault.Conflict: the VM has run.
+// checkSource reads some chunks of the source again. A difference is fault.Conflict: the disk was written
+// meanwhile, or the first reading was wrong.
 // The first chunks contain the fields in which file systems record that they were mounted.
 func (j Job) checkSource(ctx context.Context, log *manifest.Log) (err error) {
 	src, err := j.Source(ctx)
@@ -73,8 +74,8 @@ func (j Job) checkSource(ctx context.Context, log *manifest.Log) (err error) {
 	defer func() { err = errors.Join(err, src.Close()) }()
 	bad, err := firstDifferent(ctx, log, src, append([]int64{0, 1, 2, 3}, j.randomChunks(log, sampleSource)...))
 	if err == nil && bad >= 0 {
-		return fault.New(fault.Conflict, "disk %s was written since the start of the copy: chunk %d at the source differs from the copied one", j.Info.Disk, bad).
-			WithHint("the VM must have run in between; %s", j.GiveUp)
+		return fault.New(fault.Conflict, "disk %s: chunk %d at the source differs from the copied data", j.Info.Disk, bad).
+			WithHint("the VM ran since the start of the copy, or the chunk was read incorrectly before; %s", j.GiveUp)
 	}
 	return err
 }

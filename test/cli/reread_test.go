@@ -5,11 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/loopback"
+	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/test/lane"
 )
 
@@ -129,27 +131,64 @@ func TestSpotZeroSkipsReread(t *testing.T) {
 	}
 }
 
-// A plan also reads a sample again and reports the VM as failed.
+// A plan reports a VM as failed if a bit was wrong in the first reading. The sample after the copy finds it. If the copy
+// was interrupted, the sample before it continues finds it.
 func TestWrongSourceDataFailsPlan(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, oneFullDisk()).withFingerprint()
-	file := func(more string) string {
-		return r.writeFile("plan.yaml", "version: 1\nname: wave\nsource:\n  url: "+r.url()+"\n  fingerprint: \""+r.lab.Fingerprint()+"\"\n  credentials: {file: password}\n"+
-			"defaults: {to: [\"dir:"+r.vmsDir()+"\"]"+more+"}\nvms:\n  - vm: web01\n")
+	for name, isKilled := range map[string]bool{"complete copy": false, "interrupted copy": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, oneFullDisk()).withFingerprint()
+			plan := r.writeFile("plan.yaml", "version: 1\nname: wave\nsource:\n  url: "+r.url()+"\n  fingerprint: \""+r.lab.Fingerprint()+"\"\n  credentials: {file: password}\n"+
+				"defaults: {to: [\"dir:"+r.vmsDir()+"\"]}\nvms:\n  - vm: web01\n")
+			_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultReadFlip, Path: "-flat.vmdk", At: flippedAt, Count: 1})
+			must(t, err)
+			if isKilled {
+				r.lab.SetLimits(lab.Limits{DatastoreRate: slowRate / 4})
+				u := r.startCommand("plan", "run", plan)
+				r.waitUntil("the first chunk is in the manifest", r.isFirstChunkCopied)
+				u.endWith(syscall.SIGKILL)
+				r.lab.SetLimits(lab.Limits{})
+			}
+			res := r.run("plan", "run", plan)
+			out := res.stdout + res.stderr
+			if res.code == 0 || !strings.Contains(out, "differs from the copied data") {
+				t.Fatalf("exit code %d\n%s", res.code, out)
+			}
+			if left, _ := filepath.Glob(filepath.Join(r.vmsDir(), "web01")); len(left) > 0 {
+				t.Fatal("the VM is published")
+			}
+			isResumed := strings.Contains(out, "check source before resuming") // also if the worker's lease was overdue
+			if isKilled && !isResumed {
+				t.Fatalf("the copy did not continue: %s", out)
+			}
+			if isResumed {
+				r.run("rollback", "wave/web01").wantExit(0)
+				r.run("plan", "run", plan).wantExit(130).wantOutput("1 of 1 VM were canceled")
+			}
+			r.run("retry", "wave").wantExit(0)
+			r.run("plan", "run", plan).wantExit(0)
+			r.compareImage(r.imagePath(0), "web01", 0)
+			if got := r.rereadOf(filepath.Join(r.vmsDir(), "web01")); got.Chunks < 66 || got.By != "https" {
+				t.Errorf("vm.json: %+v", got)
+			}
+		})
 	}
-	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultReadFlip, Path: "-flat.vmdk", At: flippedAt, Count: 1})
-	must(t, err)
-	res := r.run("plan", "run", file(""))
-	if res.code == 0 || !strings.Contains(res.stdout+res.stderr, "differs from the copied data") {
-		t.Fatalf("exit code %d\n%s%s", res.code, res.stdout, res.stderr)
+}
+
+// isFirstChunkCopied reports whether the manifest of the partial VM contains the first chunk of the disk.
+func (r *rig) isFirstChunkCopied() bool {
+	r.t.Helper()
+	paths := r.manifestPaths(r.vmsDir())
+	if len(paths) == 0 {
+		return false
 	}
-	if left, _ := filepath.Glob(filepath.Join(r.vmsDir(), "web01")); len(left) > 0 {
-		t.Fatal("the VM is published")
+	text, err := os.ReadFile(paths[0])
+	must(r.t, err)
+	log, err := manifest.Open(r.writeFile("manifest", string(text)))
+	if err != nil {
+		return false // its header is not yet written
 	}
-	r.run("retry", "wave")
-	r.run("plan", "run", file("")).wantExit(0)
-	r.compareImage(r.imagePath(0), "web01", 0)
-	if got := r.rereadOf(filepath.Join(r.vmsDir(), "web01")); got.Chunks < 66 || got.By != "https" {
-		t.Errorf("vm.json: %+v", got)
-	}
+	defer log.Close()
+	return log.Has(0)
 }
