@@ -94,9 +94,11 @@ func (s *Server) Close() error {
 		s.down = true
 		err = s.ln.Close()
 	}
+	addr := s.addr
 	s.mu.Unlock()
 	s.Drop()
 	s.running.Wait()
+	socket.WaitClosed(addr)
 	return err
 }
 

@@ -90,6 +90,7 @@ func (s *Server) Stop() error {
 	}
 	err := ln.Close()
 	s.serving.Wait()
+	socket.WaitClosed(s.Addr())
 	return err
 }
 

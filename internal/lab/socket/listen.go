@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// patience limits how long Listen retries.
+// patience limits how long Listen and WaitClosed retry.
 const patience = 5 * time.Second
 
 // Listen listens at a TCP address whose listener was just closed. It retries while the port is in use:
@@ -19,5 +19,17 @@ func Listen(addr string) (net.Listener, error) {
 		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(late) {
 			return l, err
 		}
+	}
+}
+
+// WaitClosed waits until connections to addr, whose listener was just closed, fail. The kernel accepts
+// connections while a child process has a copy of the listener.
+func WaitClosed(addr string) {
+	for late := time.Now().Add(patience); time.Now().Before(late); time.Sleep(time.Millisecond) {
+		c, err := net.DialTimeout("tcp", addr, patience)
+		if err != nil {
+			return
+		}
+		c.Close()
 	}
 }

@@ -108,3 +108,17 @@ func TestListenWaitsForAClosedListener(t *testing.T) {
 		t.Error("listening on an address of another machine")
 	}
 }
+
+// After WaitClosed, connections are refused, even if the listener stayed open for a moment.
+func TestWaitClosed(t *testing.T) {
+	addr := reservePort(t).Addr()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(20*time.Millisecond, func() { l.Close() })
+	socket.WaitClosed(addr)
+	if c, err := net.Dial("tcp", addr); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("connected to a closed listener: %v, %v", c, err)
+	}
+}

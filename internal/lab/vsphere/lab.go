@@ -11,6 +11,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/decamp/decamp/internal/lab/nfchost"
+	"github.com/decamp/decamp/internal/lab/socket"
 )
 
 // Lab is a running emulation of an ESXi host or a vCenter. Its methods may be called concurrently. Its
@@ -150,6 +151,7 @@ func (l *Lab) Stop() error {
 	errs := []error{l.nfcHosts.eachServer((*nfchost.Server).Close)}
 	for _, e := range l.allEndpoints() {
 		errs = append(errs, e.closeListener())
+		socket.WaitClosed(e.addr)
 	}
 	l.KillSessions()
 	return errors.Join(errs...)

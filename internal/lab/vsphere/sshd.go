@@ -193,6 +193,7 @@ func (h *shellHost) stopListening() error {
 	}
 	err := h.ln.Close()
 	h.ln = nil
+	socket.WaitClosed(h.addr)
 	return err
 }
 

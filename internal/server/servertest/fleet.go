@@ -188,7 +188,9 @@ func (f *Fleet) Serve(ctx context.Context, change func(*server.Config)) error {
 // Stop ends the server. The fleet database stays open.
 func (f *Fleet) Stop() error {
 	f.stop()
-	return <-f.done
+	err := <-f.done
+	socket.WaitClosed(f.port.Addr())
+	return err
 }
 
 // Close ends the server and closes the database.

@@ -178,7 +178,7 @@ func (s *site) waitForBoot(t *testing.T, vm *inventory.VM, driver string) {
 // eventually waits until the condition holds.
 func (s *site) eventually(t *testing.T, condition string, holds func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), daemonTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
 	for every := time.Tick(200 * time.Millisecond); !holds(); {
 		select {
