@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Runs all tests RUNS times (default 10). At least half of the runs are beside a load of LOAD (default 20) or more, to
-# find tests that depend on time: up to three at once in copies of this commit, with busy processes if the load is lower.
-# A run itself has a load of 8 to 10. Every second copy keeps its temporary files on a disk. The other runs follow one after the
-# other, without a load.
+# Runs all tests RUNS times (default 10). At least half of the runs are beside a load of about LOAD (default 20), to find
+# tests that depend on time: up to three at once in copies of this commit, with busy processes if the load is lower.
+# Every second copy keeps its temporary files on a disk. The other runs follow one after the other, without a load.
 #
 # Each run adds a line to build/repeat.tsv: commit, load beside it, seconds, failed tests. Runs of the same commit that
 # are in the file already count, so that an interrupted series continues. The script fails if a run failed.
@@ -59,7 +58,7 @@ count_runs() {
 # copies use the tools that setup.sh installed here.
 run_beside_load() {
 	local n running=0 keeper folder
-	keep_load $((load + 8)) & # includes the run itself
+	keep_load $((load + 8)) & # a run itself has a load of about 8
 	keeper=$!
 	for ((n = 1; n <= $1; n++)); do
 		[ $running -lt 3 ] || { wait -n; running=$((running - 1)); }

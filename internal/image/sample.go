@@ -63,9 +63,9 @@ func (j Job) checkImage(ctx context.Context, log *manifest.Log) (bad int64, err 
 	return firstDifferent(ctx, log, src, sample)
 }
 
-// checkSource reads some chunks of the source again. A difference is fault.Conflict: the disk was written
-// meanwhile, or the first reading was wrong.
-// The first chunks contain the fields in which file systems record that they were mounted.
+// checkSource reads some chunks of the source again. A difference is fault.Conflict: the disk was
+// written since the start of the copy, or one of the two readings was wrong. The first chunks contain
+// the fields in which file systems record that they were mounted.
 func (j Job) checkSource(ctx context.Context, log *manifest.Log) (err error) {
 	src, err := j.Source(ctx)
 	if err != nil {
@@ -75,7 +75,7 @@ func (j Job) checkSource(ctx context.Context, log *manifest.Log) (err error) {
 	bad, err := firstDifferent(ctx, log, src, append([]int64{0, 1, 2, 3}, j.randomChunks(log, sampleSource)...))
 	if err == nil && bad >= 0 {
 		return fault.New(fault.Conflict, "disk %s: chunk %d at the source differs from the copied data", j.Info.Disk, bad).
-			WithHint("the VM ran since the start of the copy, or the chunk was read incorrectly before; %s", j.GiveUp)
+			WithHint("the disk was written since the start of the copy, or one of the two readings was wrong; %s", j.GiveUp)
 	}
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,9 +32,9 @@ func TestRunWithAnUnreadOutput(t *testing.T) {
 		return len(text)
 	}
 	// Each event is longer than 64 bytes, so size/64 events do not fit.
-	r.waitFor("more events than fit in the pipe", func() bool { return r.hasRun() && printed() > size/64 })
+	r.waitUntil("more events than fit in the pipe", func() bool { return r.hasRun() && printed() > size/64 })
 	r.run("cutover", r.onlyRun()).wantExit(0).wantOutput("cuts over")
-	r.waitFor("the end of the run", func() bool {
+	r.waitUntil("the end of the run", func() bool {
 		run, err := journal.NewStore(r.stateDir()).Run(journal.ID(r.onlyRun()))
 		return err == nil && run.State == journal.Done
 	})
@@ -77,7 +76,7 @@ func TestCommandsToAStoppedProcess(t *testing.T) {
 		t.Errorf("exit code %d of rehearse, want 130", code)
 	}
 	must(t, u.Process.Signal(syscall.SIGCONT))
-	r.waitFor("the command to be read", journal.NewStore(r.stateDir()).AreCommandsRead)
+	r.waitUntil("the command to be read", journal.NewStore(r.stateDir()).AreCommandsRead)
 	if out := r.run("cutover", r.onlyRun()).wantExit(0); len(out.stderr) > 0 {
 		t.Errorf("want no warning after the process continues, got: %s", out.stderr)
 	}
@@ -89,14 +88,4 @@ func (r *rig) hasRun() bool {
 	all, err := filepath.Glob(filepath.Join(r.stateDir(), "runs", "*", "journal.jsonl"))
 	must(r.t, err)
 	return len(all) == 1
-}
-
-// waitFor waits until ready returns true.
-func (r *rig) waitFor(what string, ready func() bool) {
-	r.t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !ready(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("timeout: %s", what)
-		}
-	}
 }

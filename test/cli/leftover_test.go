@@ -50,7 +50,7 @@ func newRigWithLeftover(t *testing.T) (r *rig, args []string) {
 func (r *rig) waitFilesClosed() {
 	r.t.Helper()
 	isOpen := func(m lab.Mount) bool { return m.OpenFiles > 0 }
-	r.waitFor("the host closes the files of its datastores", func() bool { return !slices.ContainsFunc(r.lab.Mounts(), isOpen) })
+	r.waitUntil("the host closes the files of its datastores", func() bool { return !slices.ContainsFunc(r.lab.Mounts(), isOpen) })
 }
 
 // checkNoLeftovers checks that no leftover exists and that decamp runs lists none.
@@ -106,7 +106,7 @@ func TestDatastoreInUseStaysRecorded(t *testing.T) {
 	must(t, err)
 	t.Cleanup(r.lab.Faults().Release)
 	u := r.startWarm(args...)
-	r.waitChunksListed(2)
+	r.waitForManifests(2, "both manifests list a chunk", func(m *manifest.Log) bool { return m.Missing() < m.Chunks() })
 	u.endWith(syscall.SIGKILL)
 
 	u = r.startWarm(args...)
@@ -124,25 +124,27 @@ func TestDatastoreInUseStaysRecorded(t *testing.T) {
 	r.checkMoved()
 }
 
-// waitChunksListed waits until the manifest of each of n disks lists a chunk of the running copy. It reads copies of the
+// waitForManifests waits until the manifests of n disks of the running copy fulfil a condition. It reads copies of the
 // manifests, which decamp has locked.
-func (r *rig) waitChunksListed(n int) {
+func (r *rig) waitForManifests(n int, condition string, isTrue func(*manifest.Log) bool) {
 	r.t.Helper()
 	readable := filepath.Join(r.t.TempDir(), "manifest")
-	r.waitFor("the manifests list a chunk", func() bool {
-		listed := 0
+	r.waitUntil(condition, func() bool {
+		fulfilled := 0
 		for _, path := range r.manifestPaths(r.vmsDir()) {
 			text, err := os.ReadFile(path)
 			must(r.t, err)
 			must(r.t, os.WriteFile(readable, text, 0o600))
 			log, err := manifest.Open(readable)
-			must(r.t, err)
-			if log.Missing() < log.Chunks() {
-				listed++
+			if err != nil {
+				return false // decamp has not yet written the header
+			}
+			if isTrue(log) {
+				fulfilled++
 			}
 			must(r.t, log.Close())
 		}
-		return listed == n
+		return fulfilled == n
 	})
 }
 

@@ -22,8 +22,8 @@ func Listen(addr string) (net.Listener, error) {
 	}
 }
 
-// WaitClosed waits until connections to addr, whose listener was just closed, fail. The kernel accepts
-// connections while a child process has a copy of the listener.
+// WaitClosed waits until connections to addr, whose listener was just closed, fail, or until patience is
+// over. The kernel accepts connections while a child process has a copy of the listener.
 func WaitClosed(addr string) {
 	for late := time.Now().Add(patience); time.Now().Before(late); time.Sleep(time.Millisecond) {
 		c, err := net.DialTimeout("tcp", addr, patience)

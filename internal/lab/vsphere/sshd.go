@@ -430,7 +430,7 @@ func (s *sshSession) finish() {
 	_ = s.ch.Close() // a failure appears at the channel
 }
 
-// hasEnded reports whether the command has ended and no process uses its output. Its background processes continue then.
+// hasEnded reports whether the command has ended and no process uses its output. Background processes of the command may still run.
 func (s *sshSession) hasEnded() bool {
 	select {
 	case <-s.ended:

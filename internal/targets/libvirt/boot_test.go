@@ -175,7 +175,7 @@ func (s *site) waitForBoot(t *testing.T, vm *inventory.VM, driver string) {
 	})
 }
 
-// eventually waits until the condition holds.
+// eventually waits until the condition holds. QEMU emulates the guests, so the limit is only for a test that hangs.
 func (s *site) eventually(t *testing.T, condition string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
