@@ -254,9 +254,13 @@ func readPaths(content *types.ObjectContent, obj reflect.Value, paths []string) 
 }
 
 // managedObject returns an object as its type of package mo, which the simulator's types embed as their
-// first field.
+// first field. Snapshots are those of all sessions: a session keeps the override of a removed one.
 func managedObject(ctx *simulator.Context, ref types.ManagedObjectReference) (reflect.Value, bool) {
-	obj := ctx.Session.Get(ref)
+	get := ctx.Session.Get
+	if ref.Type == "VirtualMachineSnapshot" {
+		get = ctx.Map.Get
+	}
+	obj := get(ref)
 	if obj == nil {
 		return reflect.Value{}, false
 	}

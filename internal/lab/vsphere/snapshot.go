@@ -282,9 +282,6 @@ func (s *vmSnapshot) RemoveSnapshotTask(ctx *simulator.Context, req *types.Remov
 	if f := s.lab.busyFault(s.machine); f != nil {
 		return &methods.RemoveSnapshot_TaskBody{Fault_: f}
 	}
-	if ctx.Session != nil { // the simulator would show it after its end
-		defer ctx.Session.Registry.Remove(ctx, req.This)
-	}
 	if s.lab.snapshotFault(s.machine, FaultSnapshotRemove) {
 		ref := s.lab.startTask(ctx, s.machine.ref, "removeSnapshot", func(*labTask) (types.AnyType, types.BaseMethodFault) {
 			return nil, &types.GenericVmConfigFault{Reason: lockedReason}

@@ -156,10 +156,20 @@ func (a *vimAPI) hookCall(ctx *simulator.Context, method *simulator.Method) (mo.
 	a.lab.waits.addWait(ctx, method)
 	obj := a.overrideFor(ctx, method)
 	if obj == nil {
-		return nil, nil
+		return nil, removedFault(ctx, method.This)
 	}
 	ctx.Session.Registry.Put(obj)
 	return obj, nil
+}
+
+// removedFault returns ManagedObjectNotFound for a removed snapshot. The simulator may have found it before
+// this call, and the session may have the override of an earlier call.
+func removedFault(ctx *simulator.Context, ref types.ManagedObjectReference) types.BaseMethodFault {
+	if ref.Type != "VirtualMachineSnapshot" || ctx.Map.Get(ref) != nil {
+		return nil
+	}
+	ctx.Session.Registry.Remove(ctx, ref)
+	return &types.ManagedObjectNotFound{Obj: ref}
 }
 
 // checkLogin rejects a login above the limit of sessions. The answer of a real host to SOAP is not
@@ -193,9 +203,6 @@ func (a *vimAPI) overrideFor(ctx *simulator.Context, method *simulator.Method) m
 	case "RemoveSnapshot_Task":
 		if s, ok := ctx.Map.Get(method.This).(*simulator.VirtualMachineSnapshot); ok && a.lab.machines[s.Vm] != nil {
 			return &vmSnapshot{VirtualMachineSnapshot: s, lab: a.lab, machine: a.lab.machines[s.Vm]}
-		}
-		if ctx.Session != nil { // the session has ended: objects of an earlier call must not outlive it
-			ctx.Session.Registry.Remove(ctx, method.This)
 		}
 	case "CreateNasDatastore", "RemoveDatastore":
 		if dss, ok := ctx.Map.Get(method.This).(*simulator.HostDatastoreSystem); ok {
