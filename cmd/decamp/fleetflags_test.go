@@ -115,7 +115,7 @@ func TestWithdrawnVMsCauseNoError(t *testing.T) {
 	if err := p.Err(2); err != nil {
 		t.Error(err)
 	}
-	if err := p.Err(1); !fault.Is(err, fault.Canceled) || err.Error() != "plan wave: 1 of 3 VMs were canceled" {
+	if err := p.Err(1); !fault.Is(err, fault.Canceled) || err.Error() != "plan wave: 1 of 3 VMs was canceled" {
 		t.Error(err)
 	}
 }

@@ -52,7 +52,11 @@ func (p Plan) Err(withdrawn int) error {
 		return fault.New(fault.Conflict, "plan %s: %d of %s failed", p.Name, failed, units.Count(p.Counts.Total(), "VM")).
 			WithHint("see the reasons with decamp status %s; retry them with decamp retry %s", p.Name, p.Name)
 	case canceled > 0:
-		return fault.New(fault.Canceled, "plan %s: %d of %s were canceled", p.Name, canceled, units.Count(p.Counts.Total(), "VM"))
+		verb := "were"
+		if canceled == 1 {
+			verb = "was"
+		}
+		return fault.New(fault.Canceled, "plan %s: %d of %s %s canceled", p.Name, canceled, units.Count(p.Counts.Total(), "VM"), verb)
 	}
 	return nil
 }

@@ -154,7 +154,7 @@ func (p Plan) Same(q Plan) error {
 	} {
 		if f.p != f.q {
 			return fault.New(fault.Conflict, "run %s was begun with %s %s, not %s", p.ID, f.word, f.p, f.q).
-				WithHint("repeat the command with the same options, or add --discard to discard the copy")
+				WithHint("use the same options; or discard the copy with decamp rollback %s", fault.Quote(string(p.ID)))
 		}
 	}
 	return nil

@@ -403,7 +403,7 @@ func TestWarmRunWithUnconvertibleGuest(t *testing.T) {
 	b := newWarmTestBed(t, 3)
 	b.setConversion(journal.Virtio)
 	b.convert = refuseConversion
-	if _, err := b.migrateWarm(1); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), "--discard") || b.published != nil {
+	if _, err := b.migrateWarm(1); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), "decamp rollback "+string(b.plan().ID)) || b.published != nil {
 		t.Fatalf("%v (remedy: %s)", err, fault.HintOf(err))
 	}
 	p := b.newProcess()

@@ -71,7 +71,7 @@ func (c *converter) toVirtio(ctx context.Context) error {
 		c.record.Warn(inventory.Warning{Code: "not-converted", Text: fmt.Sprintf("the guest is not converted and keeps its hardware: %v", err), Remedy: "no action is required: the guest boots with its drivers"})
 		return nil
 	case isRefusal(err):
-		return cannotConvert(err, c.record.Plan.Warm)
+		return c.cannotConvert(err)
 	default:
 		return fmt.Errorf("convert the guest: %w", err)
 	}
@@ -168,10 +168,10 @@ func (c *converter) keepConverted(ctx context.Context, result convert.Result, di
 
 // cannotConvert returns the error for a guest that must be converted and cannot be, with the next
 // command.
-func cannotConvert(err error, warm bool) error {
+func (c *converter) cannotConvert(err error) error {
 	next := "Nothing is published, and the copy is kept: to continue, run the same command with --hardware compat or auto"
-	if warm {
-		next = "Nothing is published: discard the run with --discard, which powers the VM on again, and start again with --hardware auto"
+	if c.record.Plan.Warm {
+		next = fmt.Sprintf("Nothing is published: discard the run with %s, which powers the VM on again, and start again with --hardware auto", c.record.RollbackCommand())
 	}
 	return fault.New(fault.KindOf(err), "the guest cannot be converted for virtio: %w", err).
 		WithHint("%s. %s", strings.TrimSuffix(fault.HintOf(err), "."), next)

@@ -9,10 +9,10 @@ import (
 )
 
 // sameDisks compares the properties that a copy depends on. A difference is fault.Conflict.
-func sameDisks(was, is *inventory.VM) error {
+func (r *Record) sameDisks(was, is *inventory.VM) error {
 	changed := func(what string, a, b any) error {
 		return fault.New(fault.Conflict, "VM %s changed since this run began: %s was %v and is %v", is.Name, what, a, b).
-			WithHint("revert the change, or discard this run with --discard and start again")
+			WithHint("revert the change; or discard this run with %s, and start again", r.RollbackCommand())
 	}
 	switch {
 	case was.UUID != is.UUID:
@@ -45,7 +45,7 @@ func identityOf(d inventory.Disk) diskIdentity {
 }
 
 // SameShape is sameDisks for a running VM, without files and change IDs: both change with snapshots.
-func SameShape(was, is *inventory.VM) error {
+func (r *Record) SameShape(was, is *inventory.VM) error {
 	strip := func(vm *inventory.VM) *inventory.VM {
 		c := *vm
 		c.Disks = make([]inventory.Disk, len(vm.Disks))
@@ -54,7 +54,7 @@ func SameShape(was, is *inventory.VM) error {
 		}
 		return &c
 	}
-	return sameDisks(strip(was), strip(is))
+	return r.sameDisks(strip(was), strip(is))
 }
 
 // GrownDisks returns the disks that are larger in is than in was, by key, with their old sizes in bytes.

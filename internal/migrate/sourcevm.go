@@ -56,7 +56,7 @@ func (s *SourceVM) checkIdentity(vm *inventory.VM) error {
 	if vm.UUID != s.record.Plan.VM.UUID || vm.InstanceUUID != s.record.Plan.VM.InstanceUUID {
 		return fault.New(fault.Conflict, "VM %s is now %q with UUID %s, but the run is for %q with UUID %s",
 			vm.Ref, vm.Name, vm.UUID, s.record.Plan.VM.Name, s.record.Plan.VM.UUID).
-			WithHint("find the VM with decamp ls, and discard this run with --discard")
+			WithHint("find the VM with decamp ls, and discard this run with %s", s.record.RollbackCommand())
 	}
 	s.seen.setVM(vm, s.opts.Now())
 	return nil
@@ -95,7 +95,7 @@ func (s *SourceVM) PowerOff(ctx context.Context, vm *inventory.VM) (*inventory.V
 	if s.record.Facts.Warm != nil {
 		vm = GrownTo(vm, off) // disks of a warm run may grow
 	}
-	if err := SameShape(vm, off); err != nil { // the guest's last writes may have changed the change IDs
+	if err := s.record.SameShape(vm, off); err != nil { // the guest's last writes may have changed the change IDs
 		return nil, err
 	}
 	for _, w := range MarkDisconnected(vm, off) {
@@ -163,12 +163,12 @@ func (s *SourceVM) checkUnchangedRecent(ctx context.Context) error {
 
 // UnchangedSince checks that vm is off and has the disks of was.
 func (s *SourceVM) UnchangedSince(was, vm *inventory.VM) error {
-	if err := sameDisks(was, vm); err != nil {
+	if err := s.record.sameDisks(was, vm); err != nil {
 		return err
 	}
 	if err := s.Refuse(vm, Permit{}); err != nil {
 		e := fault.New(fault.KindOf(err), "the VM changed since this run began: %w", err)
-		return e.WithHint("%s; the copy may be outdated: discard this run with --discard and start again", fault.HintOf(err))
+		return e.WithHint("%s; the copy may be outdated: discard this run with %s, and start again", fault.HintOf(err), s.record.RollbackCommand())
 	}
 	return nil
 }

@@ -280,7 +280,7 @@ func TestWarmRunUsesVirtV2VInTheOutage(t *testing.T) {
 		return virtv2v.Report{}, fault.New(fault.Unsupported, "virt-v2v: no system").WithHint("see its log")
 	}
 	_, err := b.migrateWarm(2)
-	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "no system") || !strings.Contains(fault.HintOf(err), "--discard") {
+	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "no system") || !strings.Contains(fault.HintOf(err), "decamp rollback "+string(b.plan().ID)) {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))
 	}
 	warned := slices.ContainsFunc(b.eventsOf(journal.Warned), func(e journal.Event) bool {

@@ -419,7 +419,7 @@ func TestDiscardRemovesCopies(t *testing.T) {
 	u := r.startMigration("web01")
 	r.slowDownAt(u, 8<<20)
 	u.endWith(syscall.SIGINT)
-	if res := r.migrate("web01", "--format", "qcow2").wantExit(6).wantOutput("was begun with format raw", "--discard"); contains(res.stderr, "continuing") {
+	if res := r.migrate("web01", "--format", "qcow2").wantExit(6).wantOutput("was begun with format raw", "decamp rollback "+r.onlyRun()); contains(res.stderr, "continuing") {
 		t.Errorf("the refused migration continued: %s", res.stderr)
 	}
 	r.migrate("web01", "--discard").wantExit(0).wantOutput("is discarded")

@@ -164,7 +164,7 @@ func TestWrongSourceDataFailsPlan(t *testing.T) {
 			}
 			if isResumed {
 				r.run("rollback", "wave/web01").wantExit(0)
-				r.run("plan", "run", plan).wantExit(130).wantOutput("1 of 1 VM were canceled")
+				r.run("plan", "run", plan).wantExit(130).wantOutput("1 of 1 VM was canceled")
 			}
 			r.run("retry", "wave").wantExit(0)
 			r.run("plan", "run", plan).wantExit(0)

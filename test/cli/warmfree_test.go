@@ -139,7 +139,7 @@ func TestWarmWithAFreeLicenceWithoutSSH(t *testing.T) {
 			r.checkUntouched(c.tracked)
 			must(t, r.lab.SetPower("web01", false)) // the user follows the remedy
 			if c.step != "prepare" {
-				r.migrate("web01", "--transport", "https").wantExit(exitConflict).wantOutput("--discard")
+				r.migrate("web01", "--transport", "https").wantExit(exitConflict).wantOutput("decamp rollback " + r.onlyRun())
 				r.runOnSource("cancel", r.onlyRun()).wantExit(0)
 			}
 			if lane.Slow || c.step == "prepare" {

@@ -37,7 +37,7 @@ func TestCommandsWithoutAServer(t *testing.T) {
 	r.run("resume", "orders/"+waiting).wantExit(0)
 	p.waitForExit()
 	p.waitForOutput(p.out, "5 done")
-	p.waitForOutput(p.errs, "1 of 6 VMs were canceled") // not an interruption of the command
+	p.waitForOutput(p.errs, "1 of 6 VMs was canceled") // not an interruption of the command
 	left := slices.DeleteFunc(vmNames(6), func(name string) bool { return name == begun })
 	for _, vm := range left {
 		r.checkPublished(r.vmFolder(), vm, "raw", 1)

@@ -227,7 +227,7 @@ func powerOffForCutover(ctx context.Context, m *migration) error {
 	if err != nil {
 		return err
 	}
-	if err := migrate.SameShape(migrate.GrownTo(m.record.Facts.VM, vm), vm); err != nil {
+	if err := m.record.SameShape(migrate.GrownTo(m.record.Facts.VM, vm), vm); err != nil {
 		return err
 	}
 	missed, err := m.cutoverMissed(vm)

@@ -85,16 +85,16 @@ func reportPreview(r *migrate.Run, g migrate.Preview) error {
 	case r.Record.Plan.Hardware == journal.AutoHardware:
 		r.Record.ReportWarning("not-converted", "no action is required: the guest boots with its drivers", "the guest will not be converted and keeps its hardware: %v", g.Refused)
 	default:
-		return cannotConvertYet(g.Refused)
+		return cannotConvertYet(r, g.Refused)
 	}
 	return nil
 }
 
 // cannotConvertYet returns the error for a guest that cannot be converted, before the outage.
-func cannotConvertYet(err error) error {
+func cannotConvertYet(r *migrate.Run, err error) error {
 	return fault.New(fault.KindOf(err), "the guest cannot be converted for virtio: %w", err).
-		WithHint("%s. The VM was not powered off: repair the guest and run the same command, which checks again after another round; or discard the run with --discard and start again with --hardware auto",
-			strings.TrimSuffix(fault.HintOf(err), "."))
+		WithHint("%s. The VM was not powered off: repair the guest and run the same command, which checks again after another round; or discard the run with %s and start again with --hardware auto",
+			strings.TrimSuffix(fault.HintOf(err), "."), r.Record.RollbackCommand())
 }
 
 // deliverEarly lets a target start its work on the images after a verified round, so that the outage

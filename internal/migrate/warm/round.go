@@ -65,7 +65,7 @@ func (m *migration) takeRoundSnapshot(ctx context.Context) (frozen RoundSnapshot
 	if err != nil {
 		return frozen, false, err
 	}
-	if err := migrate.SameShape(migrate.GrownTo(m.record.Facts.VM, vm), vm); err != nil {
+	if err := m.record.SameShape(migrate.GrownTo(m.record.Facts.VM, vm), vm); err != nil {
 		return frozen, false, err
 	}
 	before, err := m.recordGrowth(ctx, vm)
