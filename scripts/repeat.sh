@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs all tests RUNS times (default 10). At least half of the runs are beside a load of about LOAD (default 20), to find
-# tests that depend on time: up to three at once in copies of this commit, with busy processes if the load is lower.
+# tests that depend on time: up to five at once in copies of this commit, with busy processes if the load is lower.
 # Every second copy keeps its temporary files on a disk. The other runs follow one after the other, without a load.
 #
 # Each run adds a line to build/repeat.tsv: commit, load beside it, seconds, failed tests. Runs of the same commit that
@@ -54,18 +54,18 @@ count_runs() {
 	awk -F '\t' -v commit="$commit" "\$1 == commit && \$2 $1 { n++ } END { print n + 0 }" "$results"
 }
 
-# run_beside_load N runs all tests N times, three at once and two packages of each at a time. The
-# copies use the tools that setup.sh installed here.
+# run_beside_load N runs all tests N times, five at once, with one or two packages of each at a time: together
+# a load of about 25, so that few busy processes are needed. The copies use the tools that setup.sh installed here.
 run_beside_load() {
 	local n running=0 keeper folder
-	keep_load $((load + 8)) & # a run itself has a load of about 8
+	keep_load $((load + 5)) & # a run itself has a load of about 5
 	keeper=$!
 	for ((n = 1; n <= $1; n++)); do
-		[ $running -lt 3 ] || { wait -n; running=$((running - 1)); }
+		[ $running -lt 5 ] || { wait -n; running=$((running - 1)); }
 		git clone -q . "$copies/$n" && mkdir "$copies/$n/build" && find build -mindepth 1 -maxdepth 1 ! -name 'repeat*' -exec cp -a -t "$copies/$n/build" {} + || exit
 		folder= # test.sh chooses memory
 		[ $((n % 2)) -ne 0 ] || folder=/tmp
-		TMPDIR=$folder run_tests "$copies/$n" "$load" -p 2 &
+		TMPDIR=$folder run_tests "$copies/$n" "$load" -p $((1 + n % 2)) &
 		running=$((running + 1))
 	done
 	for (( ; running > 0; running--)); do
