@@ -99,7 +99,9 @@ func (wc *workerCommand) runWorker(ctx context.Context) (err error) {
 	}
 	defer joinClose(&err, n.Close)
 	wc.out.note("Worker %s offers %s for %s at a time.", n.Worker.Name, strings.Join(slices.Sorted(slices.Values(wc.folders)), ", "), units.Count(wc.vms, "VM"))
-	if err := systemd.Announce(ctx, "worker "+n.Worker.Name); err != nil {
+	finish, err := systemd.Announce(ctx, "worker "+n.Worker.Name)
+	defer finish()
+	if err != nil {
 		wc.out.log.Warn("no notification to systemd", "err", err)
 	}
 	return n.Run(ctx)

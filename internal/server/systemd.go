@@ -15,7 +15,9 @@ import (
 // notifyAndWatch reports that the server at addr is ready, notifies the watchdog as long as the server
 // responds, and reports when it stops. Without systemd it does nothing.
 func notifyAndWatch(ctx context.Context, addr net.Addr, plain bool, log *slog.Logger) error {
-	if err := systemd.Announce(ctx, "serving on "+addr.String()); err != nil {
+	finish, err := systemd.Announce(ctx, "serving on "+addr.String())
+	defer finish()
+	if err != nil {
 		log.Warn("no notification to systemd", "err", err)
 	}
 	every := systemd.WatchdogInterval()

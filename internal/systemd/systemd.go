@@ -28,10 +28,19 @@ func Notify(state string) error {
 }
 
 // Announce reports to the service manager that the service is ready, with a status for users, and that it stops when
-// ctx ends.
-func Announce(ctx context.Context, status string) error {
-	context.AfterFunc(ctx, func() { _ = Notify("STOPPING=1") }) // systemd also observes the end of the process
-	return Notify("READY=1\nSTATUS=" + status)
+// ctx ends. The process calls finish before it exits: if ctx has ended, finish waits until the stop is reported.
+func Announce(ctx context.Context, status string) (finish func(), err error) {
+	reported := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		defer close(reported)
+		_ = Notify("STOPPING=1") // systemd also observes the end of the process
+	})
+	finish = func() {
+		if !cancel() {
+			<-reported
+		}
+	}
+	return finish, Notify("READY=1\nSTATUS=" + status)
 }
 
 // WatchdogInterval returns the interval of notifications: half of the limit of systemd (sd_watchdog_enabled(3)). It is 0

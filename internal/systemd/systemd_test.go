@@ -1,6 +1,7 @@
 package systemd
 
 import (
+	"context"
 	"net"
 	"os"
 	"os/exec"
@@ -52,6 +53,44 @@ func TestNotifySendsTheState(t *testing.T) {
 	n, _, err := l.ReadFrom(text)
 	if err != nil || string(text[:n]) != "READY=1" {
 		t.Errorf("systemd received %q: %v", text[:n], err)
+	}
+}
+
+// When finish returns after the end of the context, the stop has been reported: the process may exit. A service that
+// ends for another reason does not report a stop.
+func TestFinishWaitsUntilTheStopIsReported(t *testing.T) {
+	for _, stopped := range []bool{true, false} {
+		socket := filepath.Join(t.TempDir(), "notify")
+		t.Setenv("NOTIFY_SOCKET", socket)
+		l, err := net.ListenPacket("unixgram", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		finish, err := Announce(ctx, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stopped {
+			stop()
+		}
+		finish()
+		stop()
+		want := []string{"READY=1\nSTATUS=s", "STOPPING=1"}
+		if !stopped {
+			want = want[:1]
+		}
+		if err := Notify("END"); err != nil {
+			t.Fatal(err)
+		}
+		for _, state := range append(want, "END") {
+			text := make([]byte, 100)
+			n, _, err := l.ReadFrom(text)
+			if err != nil || string(text[:n]) != state {
+				t.Errorf("stopped %v: systemd received %q, want %q: %v", stopped, text[:n], state, err)
+			}
+		}
 	}
 }
 
