@@ -54,8 +54,8 @@ count_runs() {
 	awk -F '\t' -v commit="$commit" "\$1 == commit && \$2 $1 { n++ } END { print n + 0 }" "$results"
 }
 
-# run_beside_load N runs all tests N times, five at once, with one or two packages of each at a time: together
-# a load of about 25, so that few busy processes are needed. The copies use the tools that setup.sh installed here.
+# run_beside_load N runs all tests N times, five at once, with one or two packages of each at a time. On two
+# processors, five copies with one package each have a load of 16. The copies use the tools that setup.sh installed here.
 run_beside_load() {
 	local n running=0 keeper folder
 	keep_load $((load + 5)) & # a run itself has a load of about 5

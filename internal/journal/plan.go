@@ -36,6 +36,9 @@ import (
 // ID identifies a run. It is readable, deterministic, and valid as a file name.
 type ID string
 
+// RollbackCommand returns the command that discards the run.
+func (id ID) RollbackCommand() string { return "decamp rollback " + fault.Quote(string(id)) }
+
 // VM identifies the VM of a run. The name is for users; Ref and UUIDs identify the VM.
 type VM struct {
 	Ref          inventory.MoRef `json:"ref"`          // reference at the source
@@ -154,7 +157,7 @@ func (p Plan) Same(q Plan) error {
 	} {
 		if f.p != f.q {
 			return fault.New(fault.Conflict, "run %s was begun with %s %s, not %s", p.ID, f.word, f.p, f.q).
-				WithHint("use the same options; or discard the copy with decamp rollback %s", fault.Quote(string(p.ID)))
+				WithHint("use the same options; or discard the copy with %s", p.ID.RollbackCommand())
 		}
 	}
 	return nil

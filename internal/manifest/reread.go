@@ -135,7 +135,7 @@ func (s Sample) Compare(ctx context.Context, source disk.Source, m *Sealed, pace
 	chunks, report := s.Of(info)
 	if source.Size() != info.Size {
 		return report, fault.New(fault.Conflict, "disk %s has %d bytes at the source, the image has %d", info.Disk, source.Size(), info.Size).
-			WithHint("the disk was resized since it was copied: roll the run back, and copy the VM again")
+			WithHint("the disk was resized since it was copied: discard the run with decamp rollback RUN, and copy the VM again")
 	}
 	want, err := m.hashesOf(chunks)
 	if err != nil {

@@ -171,7 +171,7 @@ func (c *converter) keepConverted(ctx context.Context, result convert.Result, di
 func (c *converter) cannotConvert(err error) error {
 	next := "Nothing is published, and the copy is kept: to continue, run the same command with --hardware compat or auto"
 	if c.record.Plan.Warm {
-		next = fmt.Sprintf("Nothing is published: discard the run with %s, which powers the VM on again, and start again with --hardware auto", c.record.RollbackCommand())
+		next = fmt.Sprintf("Nothing is published: discard the run with %s, which powers the VM on again, and start again with --hardware auto", c.record.Plan.ID.RollbackCommand())
 	}
 	return fault.New(fault.KindOf(err), "the guest cannot be converted for virtio: %w", err).
 		WithHint("%s. %s", strings.TrimSuffix(fault.HintOf(err), "."), next)

@@ -12,7 +12,7 @@ import (
 func (r *Record) sameDisks(was, is *inventory.VM) error {
 	changed := func(what string, a, b any) error {
 		return fault.New(fault.Conflict, "VM %s changed since this run began: %s was %v and is %v", is.Name, what, a, b).
-			WithHint("revert the change; or discard this run with %s, and start again", r.RollbackCommand())
+			WithHint("revert the change; or discard this run with %s, and start again", r.Plan.ID.RollbackCommand())
 	}
 	switch {
 	case was.UUID != is.UUID:

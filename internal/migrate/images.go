@@ -57,7 +57,7 @@ func (m *Images) Job(img targets.Image) image.Job {
 	j := image.Job{
 		Opener: imagePlace{m.target, img, m.warm}, Path: img.Path, Manifest: img.Manifest, Info: m.record.Info(img),
 		Anew:   func(why string) { m.reportRestart(img, why) },
-		GiveUp: fmt.Sprintf("discard this run with %s, and start again", m.record.RollbackCommand()),
+		GiveUp: fmt.Sprintf("discard this run with %s, and start again", m.record.Plan.ID.RollbackCommand()),
 		Seed:   m.opts.Seed,
 	}
 	if m.record.Facts.Warm != nil {

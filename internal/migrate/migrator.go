@@ -179,7 +179,7 @@ func (m *Migrator) stopRun(run string) error {
 		return err
 	}
 	return fault.New(fault.Canceled, "run %s was stopped", run).
-		WithHint("run the same command again to continue it, or discard it with decamp rollback %s", fault.Quote(run))
+		WithHint("run the same command again to continue it, or discard it with %s", journal.ID(run).RollbackCommand())
 }
 
 // endEvent returns the event for the end of an attempt with err.

@@ -62,7 +62,7 @@ func (c *converter) tryAppending(ctx context.Context, disks []convert.Disk) (con
 	}
 	if appends, _ := c.permittedEngines(); !appends {
 		return convert.Result{}, fault.New(fault.Unsupported, "the conversion requires virt-v2v, which can only convert a guest that is shut down").
-			WithHint("no action is required: if virt-v2v refuses the guest, nothing is published, and %s powers the VM on again", c.record.RollbackCommand())
+			WithHint("no action is required: if virt-v2v refuses the guest, nothing is published, and %s powers the VM on again", c.record.Plan.ID.RollbackCommand())
 	}
 	return c.appendOn(ctx, disks)
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
@@ -23,11 +22,6 @@ type Record struct {
 	events *events // journal of the run
 
 	warning sync.Mutex // held while Facts.Warnings grows
-}
-
-// RollbackCommand returns the command that discards the run, of a plan or not.
-func (r *Record) RollbackCommand() string {
-	return "decamp rollback " + fault.Quote(string(r.Plan.ID))
 }
 
 // Report journals an event of the step, and passes it to the subscriber.

@@ -56,7 +56,7 @@ func (s *SourceVM) checkIdentity(vm *inventory.VM) error {
 	if vm.UUID != s.record.Plan.VM.UUID || vm.InstanceUUID != s.record.Plan.VM.InstanceUUID {
 		return fault.New(fault.Conflict, "VM %s is now %q with UUID %s, but the run is for %q with UUID %s",
 			vm.Ref, vm.Name, vm.UUID, s.record.Plan.VM.Name, s.record.Plan.VM.UUID).
-			WithHint("find the VM with decamp ls, and discard this run with %s", s.record.RollbackCommand())
+			WithHint("find the VM with decamp ls, and discard this run with %s", s.record.Plan.ID.RollbackCommand())
 	}
 	s.seen.setVM(vm, s.opts.Now())
 	return nil
@@ -168,7 +168,7 @@ func (s *SourceVM) UnchangedSince(was, vm *inventory.VM) error {
 	}
 	if err := s.Refuse(vm, Permit{}); err != nil {
 		e := fault.New(fault.KindOf(err), "the VM changed since this run began: %w", err)
-		return e.WithHint("%s; the copy may be outdated: discard this run with %s, and start again", fault.HintOf(err), s.record.RollbackCommand())
+		return e.WithHint("%s; the copy may be outdated: discard this run with %s, and start again", fault.HintOf(err), s.record.Plan.ID.RollbackCommand())
 	}
 	return nil
 }

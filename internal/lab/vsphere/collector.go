@@ -254,7 +254,8 @@ func readPaths(content *types.ObjectContent, obj reflect.Value, paths []string) 
 }
 
 // managedObject returns an object as its type of package mo, which the simulator's types embed as their
-// first field. Snapshots are those of all sessions: a session keeps the override of a removed one.
+// first field. It reads snapshots from the inventory, because a session keeps its override of a snapshot
+// after the removal.
 func managedObject(ctx *simulator.Context, ref types.ManagedObjectReference) (reflect.Value, bool) {
 	get := ctx.Session.Get
 	if ref.Type == "VirtualMachineSnapshot" {

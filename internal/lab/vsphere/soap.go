@@ -162,8 +162,8 @@ func (a *vimAPI) hookCall(ctx *simulator.Context, method *simulator.Method) (mo.
 	return obj, nil
 }
 
-// removedFault returns ManagedObjectNotFound for a removed snapshot. The simulator may have found it before
-// this call, and the session may have the override of an earlier call.
+// removedFault returns ManagedObjectNotFound for a removed snapshot. The simulator looks objects up before the
+// hook, so it may still have this one. The session may have the override of an earlier call, which is removed.
 func removedFault(ctx *simulator.Context, ref types.ManagedObjectReference) types.BaseMethodFault {
 	if ref.Type != "VirtualMachineSnapshot" || ctx.Map.Get(ref) != nil {
 		return nil

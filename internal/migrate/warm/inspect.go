@@ -94,7 +94,7 @@ func reportPreview(r *migrate.Run, g migrate.Preview) error {
 func cannotConvertYet(r *migrate.Run, err error) error {
 	return fault.New(fault.KindOf(err), "the guest cannot be converted for virtio: %w", err).
 		WithHint("%s. The VM was not powered off: repair the guest and run the same command, which checks again after another round; or discard the run with %s and start again with --hardware auto",
-			strings.TrimSuffix(fault.HintOf(err), "."), r.Record.RollbackCommand())
+			strings.TrimSuffix(fault.HintOf(err), "."), r.Record.Plan.ID.RollbackCommand())
 }
 
 // deliverEarly lets a target start its work on the images after a verified round, so that the outage
