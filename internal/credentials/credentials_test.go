@@ -3,6 +3,7 @@ package credentials
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -197,6 +198,35 @@ func TestKeyring(t *testing.T) {
 	}
 	if has, err := s.Has(account); !has || err != nil {
 		t.Error("the account is lost:", err)
+	}
+}
+
+// TestProcessHasOneConnection checks that secrets share a connection to the bus: gnome-keyring crashes about
+// once in 3,000 connections that follow each other.
+func TestProcessHasOneConnection(t *testing.T) {
+	address := startKeyring(t, "master")
+	s := newStore(t, map[string]string{"DBUS_SESSION_BUS_ADDRESS": address})
+	if err := s.Set(t.Context(), account, "sesame", Keyring); err != nil {
+		t.Fatal(err)
+	}
+	nextConnection := func() (number int) { // the bus numbers its connections
+		t.Helper()
+		bus, err := dbus.Connect(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer bus.Close()
+		if _, err := fmt.Sscanf(bus.Names()[0], ":1.%d", &number); err != nil {
+			t.Fatal(err)
+		}
+		return number
+	}
+	before := nextConnection()
+	for range 3 {
+		wantSecret(t, s, "sesame")
+	}
+	if after := nextConnection(); after != before+1 {
+		t.Errorf("%d connections for three secrets; want 0", after-before-1)
 	}
 }
 

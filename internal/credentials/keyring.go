@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -51,17 +52,44 @@ func (s Store) withKeyring(ctx context.Context, do func(context.Context, *keyrin
 	}
 	ctx, cancel := context.WithTimeout(ctx, keyringTimeout)
 	defer cancel()
-	conn, err := dbus.Connect(address, dbus.WithContext(ctx))
+	conn, err := connectBus(ctx, address)
 	if err != nil {
 		return keyringError("connect to D-Bus", err)
 	}
-	defer conn.Close()
 	k := &keyring{conn: conn}
 	var none dbus.Variant
 	if err := k.call(ctx, servicePath, service+".OpenSession", "plain", dbus.MakeVariant("")).Store(&none, &k.session); err != nil {
 		return keyringError("open a session", err)
 	}
+	defer k.call(ctx, k.session, "org.freedesktop.Secret.Session.Close") // without it, the service keeps the session until the process ends
 	return do(ctx, k)
+}
+
+var (
+	busMutex       sync.Mutex
+	busConnections = map[string]*dbus.Conn{} // open connections by address; guarded by busMutex
+)
+
+// connectBus returns the connection of the process to a bus. It stays open until the process ends:
+// gnome-keyring 42 sometimes crashes when a connection closes while another one begins.
+func connectBus(ctx context.Context, address string) (*dbus.Conn, error) {
+	busMutex.Lock()
+	defer busMutex.Unlock()
+	if conn := busConnections[address]; conn != nil && conn.Connected() {
+		return conn, nil
+	}
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, end)
+	conn, err := dbus.Connect(address, dbus.WithContext(life))
+	if !stop() && err == nil { // ctx ended, which closes the connection
+		err = ctx.Err()
+	}
+	if err != nil {
+		end()
+		return nil, err
+	}
+	busConnections[address] = conn
+	return conn, nil
 }
 
 // keyringError returns an error of the keyring with the remedy. It returns a fault and a cancellation
