@@ -54,8 +54,8 @@ count_runs() {
 	awk -F '\t' -v commit="$commit" "\$1 == commit && \$2 $1 { n++ } END { print n + 0 }" "$results"
 }
 
-# run_beside_load N runs all tests N times, five at once, with one or two packages of each at a time. On two
-# processors, five copies with one package each have a load of 16. The copies use the tools that setup.sh installed here.
+# run_beside_load N runs all tests N times, five at once, with two packages of each at a time: fewer need busy
+# processes for the load. The copies use the tools that setup.sh installed here.
 run_beside_load() {
 	local n running=0 keeper folder
 	keep_load $((load + 5)) & # a run itself has a load of about 5
@@ -65,7 +65,7 @@ run_beside_load() {
 		git clone -q . "$copies/$n" && mkdir "$copies/$n/build" && find build -mindepth 1 -maxdepth 1 ! -name 'repeat*' -exec cp -a -t "$copies/$n/build" {} + || exit
 		folder= # test.sh chooses memory
 		[ $((n % 2)) -ne 0 ] || folder=/tmp
-		TMPDIR=$folder run_tests "$copies/$n" "$load" -p $((1 + n % 2)) &
+		TMPDIR=$folder run_tests "$copies/$n" "$load" -p 2 &
 		running=$((running + 1))
 	done
 	for (( ; running > 0; running--)); do

@@ -42,7 +42,7 @@ func runQEMU(ctx context.Context, args []string, log string) (Marker, error) {
 		err = errors.Join(err, os.WriteFile(log, []byte(text), 0o644))
 	}
 	if errors.Is(err, ErrNoMarker) {
-		err = fmt.Errorf("%w; serial port: %s; QEMU: %s", err, lastLines(text, 6), lastLines(complaints.String(), 3))
+		err = fmt.Errorf("%w; serial port: %s; QEMU: %s", err, lastLines(text, 30), lastLines(complaints.String(), 3))
 	}
 	if cut != nil && err != nil {
 		err = fmt.Errorf("%w (%w)", err, cut)

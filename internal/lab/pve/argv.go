@@ -48,9 +48,10 @@ func (s guestStart) commandLine(g *guest) ([]string, error) {
 }
 
 // addMachine adds machine type, processors and memory. Defaults are those of Proxmox: pc, one socket,
-// one core, 512 MiB. The accelerator is always TCG.
+// one core, 512 MiB. The accelerator is always TCG, with one thread for all processors: threads that
+// wait for each other are slow on a busy machine.
 func (l *qemuCommand) addMachine() {
-	l.add("-machine", cmp.Or(l.config["machine"], "pc")+",accel=tcg")
+	l.add("-accel", "tcg,thread=single", "-machine", cmp.Or(l.config["machine"], "pc"))
 	sockets, cores := cmp.Or(l.config["sockets"], "1"), cmp.Or(l.config["cores"], "1")
 	n, errN := strconv.Atoi(sockets)
 	m, errM := strconv.Atoi(cores)
