@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs all tests RUNS times (default 10). At least half of the runs are beside a load of about LOAD (default 20), to find
 # tests that depend on time: up to five at once in copies of this commit, with busy processes if the load is lower.
-# Every second copy keeps its temporary files on a disk. The other runs follow one after the other, without a load.
+# Every second copy keeps its temporary files on a disk, and starts with the fastest packages. The other runs come
+# first, one after the other, without a load.
 #
 # Each run adds a line to build/repeat.tsv: commit, load beside it, seconds, failed tests. Runs of the same commit that
 # are in the file already count, so that an interrupted series continues. The script fails if a run failed.
@@ -54,18 +55,18 @@ count_runs() {
 	awk -F '\t' -v commit="$commit" "\$1 == commit && \$2 $1 { n++ } END { print n + 0 }" "$results"
 }
 
-# run_beside_load N runs all tests N times, five at once, with two packages of each at a time: fewer need busy
-# processes for the load. The copies use the tools that setup.sh installed here.
+# run_beside_load N runs all tests N times, five at once, with one package of each at a time: with two, the load is 56
+# while all of them run the slowest packages. The copies use the tools that setup.sh installed here.
 run_beside_load() {
-	local n running=0 keeper folder
+	local n running=0 keeper folder reverse
 	keep_load $((load + 5)) & # a run itself has a load of about 5
 	keeper=$!
 	for ((n = 1; n <= $1; n++)); do
 		[ $running -lt 5 ] || { wait -n; running=$((running - 1)); }
 		git clone -q . "$copies/$n" && mkdir "$copies/$n/build" && find build -mindepth 1 -maxdepth 1 ! -name 'repeat*' -exec cp -a -t "$copies/$n/build" {} + || exit
-		folder= # test.sh chooses memory
-		[ $((n % 2)) -ne 0 ] || folder=/tmp
-		TMPDIR=$folder run_tests "$copies/$n" "$load" -p 2 &
+		folder="" reverse="" # test.sh chooses memory
+		[ $((n % 2)) -ne 0 ] || folder=/tmp reverse=1
+		TMPDIR=$folder REVERSE=$reverse run_tests "$copies/$n" "$load" -p 1 &
 		running=$((running + 1))
 	done
 	for (( ; running > 0; running--)); do
@@ -85,12 +86,12 @@ compile_tests() {
 
 rm -rf "$copies"
 half=$(((runs + 1) / 2))
-loaded=$((half - $(count_runs '> 0')))
-[ "$loaded" -le 0 ] || compile_tests >build/repeat-compile.log 2>&1 || { tail -20 build/repeat-compile.log; exit 1; }
-run_beside_load "$loaded"
 for ((run = $(count_runs '== 0'); run < runs - half; run++)); do
 	run_tests "$PWD" 0
 done
+loaded=$((half - $(count_runs '> 0')))
+[ "$loaded" -le 0 ] || compile_tests >build/repeat-compile.log 2>&1 || { tail -20 build/repeat-compile.log; exit 1; }
+run_beside_load "$loaded"
 awk -F '\t' -v commit="$commit" '
 	$1 == commit { runs++; failed += $4 != "0" }
 	END { print runs + 0 " runs, " failed + 0 " failed"; exit failed > 0 || runs == 0 }' "$results"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs all checks and tests, as CI does. The log is build/test.log; build/test-times.txt lists the slowest packages and
 # tests. A skipped test fails the run, as setup.sh installs all tools that tests need. With CPU=1, the run also records
-# the processor time of each package, which does not depend on other load. Go's cache of results is not used: it does not
-# detect changes of programs that tests build and start.
+# the processor time of each package, which does not depend on other load. With REVERSE=1, the slowest packages start
+# last. Go's cache of results is not used: it does not detect changes of programs that tests build and start.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 . scripts/static.sh
@@ -92,6 +92,7 @@ kubevirt=$!
 (cd release && go test $test_flags -count 1 -v "$@" .) >build/release.log 2>&1 &
 release=$!
 packages=$(ordered_packages) || fail "go list"
+[ -z "${REVERSE:-}" ] || packages=$(tac <<<"$packages")
 rm -f build/cpu-times.tsv
 export CPU_TIMES=$PWD/build/cpu-times.tsv
 # shellcheck disable=SC2086 # one argument for each package

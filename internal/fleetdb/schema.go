@@ -131,9 +131,13 @@ var meta = []string{
 func SchemaVersion() int { return len(schemaChanges) }
 
 // prepareSchema brings the tables to this version. Several processes may call it at once: the first one
-// changes the tables.
+// changes the tables, for at most d.upgradePatience, and the others wait for it. A database that does not
+// respond is an error after d.patience.
 func (d *database) prepareSchema(ctx context.Context) error {
-	return d.runTx(ctx, d.durable, nil, func(ctx context.Context, t *sql.Tx) error {
+	if err := d.runTx(ctx, d.read, d.kind.reading, func(context.Context, *sql.Tx) error { return nil }); err != nil {
+		return err
+	}
+	return d.runTxWithin(ctx, d.upgradePatience, d.durable, nil, func(ctx context.Context, t *sql.Tx) error {
 		found, err := d.kind.lockAndFind(ctx, t)
 		if err != nil {
 			return err

@@ -2,6 +2,8 @@ package fleetdb
 
 import (
 	"bytes"
+	"context"
+	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
@@ -12,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -158,6 +161,22 @@ func TestAnUpgradeIsKilled(t *testing.T) {
 	})
 }
 
+func TestUpgradeHasMoreTimeThanOtherTransactions(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *testDatabase) {
+		d := ok(openDatabase(Config{URL: p.url}))(t)
+		defer d.close()
+		wrapped, found := *d.kind, d.kind.lockAndFind
+		wrapped.lockAndFind = func(ctx context.Context, tx *sql.Tx) (bool, error) {
+			if end, limited := ctx.Deadline(); !limited || time.Until(end) < upgradePatience/2 {
+				t.Errorf("the upgrade has %v; want more than %v", time.Until(end), patience)
+			}
+			return found(ctx, tx)
+		}
+		d.kind = &wrapped
+		must(t, d.prepareSchema(t.Context()))
+	})
+}
+
 // An upgrade whose last statement fails changes nothing.
 func TestAnUpgradeFails(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *testDatabase) {
@@ -189,7 +208,6 @@ func nextChange(compatible bool) schemaChange {
 func (p *testDatabase) prepareWith(next schemaChange) error {
 	d := ok(openDatabase(Config{URL: p.url}))(p.t)
 	defer d.close()
-	d.patience = waitTimeout
 	d.changes = append(slices.Clone(schemaChanges), next)
 	return d.prepareSchema(p.t.Context())
 }

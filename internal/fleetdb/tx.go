@@ -3,6 +3,7 @@ package fleetdb
 import (
 	"context"
 	"database/sql"
+	"time"
 )
 
 // tries is the number of attempts at a transaction that conflicts with others, or whose connection is
@@ -79,7 +80,12 @@ func (d *database) readTx(ctx context.Context, what string, fn func(context.Cont
 // runTx runs fn in a transaction, and repeats it if it failed before Commit for a reason that passes.
 // fn may therefore be called several times.
 func (d *database) runTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, d.patience)
+	return d.runTxWithin(ctx, d.patience, db, opts, fn)
+}
+
+// runTxWithin is runTx with another time limit than d.patience.
+func (d *database) runTxWithin(ctx context.Context, limit time.Duration, db *sql.DB, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for try := 1; ; try++ {
 		committing, err := tryTx(ctx, db, opts, fn)
