@@ -55,8 +55,8 @@ count_runs() {
 	awk -F '\t' -v commit="$commit" "\$1 == commit && \$2 $1 { n++ } END { print n + 0 }" "$results"
 }
 
-# run_beside_load N runs all tests N times, five at once, with one package of each at a time: with two, the load is 56
-# while all of them run the slowest packages. The copies use the tools that setup.sh installed here.
+# run_beside_load N runs all tests N times, five at once, with one package of each at a time. With two, the load of
+# two processors reached 56 while all copies ran the slowest packages. The copies use the tools that setup.sh installed here.
 run_beside_load() {
 	local n running=0 keeper folder reverse
 	keep_load $((load + 5)) & # a run itself has a load of about 5

@@ -201,8 +201,8 @@ func TestKeyring(t *testing.T) {
 	}
 }
 
-// TestProcessHasOneConnection checks that secrets share a connection to the bus: gnome-keyring crashes about
-// once in 3,000 connections that follow each other.
+// TestProcessHasOneConnection checks that reads share a connection to the bus: gnome-keyring 42 crashed about
+// once in 3,000 connections that followed each other.
 func TestProcessHasOneConnection(t *testing.T) {
 	address := startKeyring(t, "master")
 	s := newStore(t, map[string]string{"DBUS_SESSION_BUS_ADDRESS": address})
@@ -226,7 +226,7 @@ func TestProcessHasOneConnection(t *testing.T) {
 		wantSecret(t, s, "sesame")
 	}
 	if after := nextConnection(); after != before+1 {
-		t.Errorf("%d connections for three secrets; want 0", after-before-1)
+		t.Errorf("%d new connections for three reads; want 0", after-before-1)
 	}
 }
 

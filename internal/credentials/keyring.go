@@ -71,7 +71,7 @@ var (
 )
 
 // connectBus returns the connection of the process to a bus. It stays open until the process ends:
-// gnome-keyring 42 sometimes crashes when a connection closes while another one begins.
+// gnome-keyring 42 sometimes crashes if connections follow each other.
 func connectBus(ctx context.Context, address string) (*dbus.Conn, error) {
 	busMutex.Lock()
 	defer busMutex.Unlock()

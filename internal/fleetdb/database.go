@@ -28,20 +28,14 @@ type database struct {
 
 	// patience is the time limit of one transaction, its repetitions included.
 	patience time.Duration
-
-	// upgradePatience is the time limit of the transaction that creates or upgrades the schema.
-	upgradePatience time.Duration
 }
 
-// Defaults of the time limits of a database.
-const (
-	patience        = 10 * time.Second
-	upgradePatience = 10 * time.Minute // a large table may get a column
-)
+// patience is the default of database.patience.
+const patience = 10 * time.Second
 
 // openDatabase opens the connections for cfg.URL. It neither reads nor creates tables.
 func openDatabase(cfg Config) (*database, error) {
-	d := &database{insecure: cfg.Insecure, now: cfg.Now, changes: schemaChanges, revisions: newRevisions(), patience: patience, upgradePatience: upgradePatience}
+	d := &database{insecure: cfg.Insecure, now: cfg.Now, changes: schemaChanges, revisions: newRevisions(), patience: patience}
 	scheme, _, _ := strings.Cut(cfg.URL, ":")
 	switch scheme {
 	case "sqlite":

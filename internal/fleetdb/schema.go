@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -130,14 +131,19 @@ var meta = []string{
 // SchemaVersion returns the version of the schema that this decamp creates, and to which it upgrades.
 func SchemaVersion() int { return len(schemaChanges) }
 
+// upgradePatience is the time limit of the transaction that creates or upgrades the schema. Changing a large
+// table takes longer than other transactions.
+const upgradePatience = 10 * time.Minute
+
 // prepareSchema brings the tables to this version. Several processes may call it at once: the first one
-// changes the tables, for at most d.upgradePatience, and the others wait for it. A database that does not
-// respond is an error after d.patience.
+// changes the tables. The others wait for it; with SQLite, only for its busy_timeout in each attempt.
+//
+// A short transaction comes first, so that a database that does not respond is an error after d.patience.
 func (d *database) prepareSchema(ctx context.Context) error {
 	if err := d.runTx(ctx, d.read, d.kind.reading, func(context.Context, *sql.Tx) error { return nil }); err != nil {
 		return err
 	}
-	return d.runTxWithin(ctx, d.upgradePatience, d.durable, nil, func(ctx context.Context, t *sql.Tx) error {
+	return d.runTxWithin(ctx, upgradePatience, d.durable, nil, func(ctx context.Context, t *sql.Tx) error {
 		found, err := d.kind.lockAndFind(ctx, t)
 		if err != nil {
 			return err

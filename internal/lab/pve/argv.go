@@ -48,8 +48,8 @@ func (s guestStart) commandLine(g *guest) ([]string, error) {
 }
 
 // addMachine adds machine type, processors and memory. Defaults are those of Proxmox: pc, one socket,
-// one core, 512 MiB. The accelerator is always TCG, with one thread for all processors: threads that
-// wait for each other are slow on a busy machine.
+// one core, 512 MiB. The accelerator is always TCG. One thread emulates all processors, because threads
+// that wait for each other are slow on a busy machine.
 func (l *qemuCommand) addMachine() {
 	l.add("-accel", "tcg,thread=single", "-machine", cmp.Or(l.config["machine"], "pc"))
 	sockets, cores := cmp.Or(l.config["sockets"], "1"), cmp.Or(l.config["cores"], "1")

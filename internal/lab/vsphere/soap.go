@@ -163,7 +163,7 @@ func (a *vimAPI) hookCall(ctx *simulator.Context, method *simulator.Method) (mo.
 }
 
 // removedFault returns ManagedObjectNotFound for a removed snapshot. The simulator looks objects up before the
-// hook, so it may still have this one. The session may have the override of an earlier call, which is removed.
+// hook, so it may still have this one. It also removes the override that an earlier call left in the session.
 func removedFault(ctx *simulator.Context, ref types.ManagedObjectReference) types.BaseMethodFault {
 	if ref.Type != "VirtualMachineSnapshot" || ctx.Map.Get(ref) != nil {
 		return nil
