@@ -117,7 +117,7 @@ func attributesOf(account string) map[string]string {
 	return map[string]string{"application": "decamp", "account": account}
 }
 
-// find returns the item of an account; noObject if there is none. A locked item is an error.
+// find returns the item of an account, or noObject if it does not exist. A locked item is an error.
 func (k *keyring) find(ctx context.Context, account string) (dbus.ObjectPath, error) {
 	var open, locked []dbus.ObjectPath
 	err := k.call(ctx, servicePath, service+".SearchItems", attributesOf(account)).Store(&open, &locked)

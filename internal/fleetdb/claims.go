@@ -69,7 +69,7 @@ func (s *Claims) SetStep(ctx context.Context, c Claim, step, waits string) error
 // RequestTransfer requests a transfer for the VM, of the expected duration. The scheduler grants it by setting
 // VM.Granted.
 func (s *Claims) RequestTransfer(ctx context.Context, c Claim, stage TransferKind, expected time.Duration) error {
-	return s.db.writeLoose(ctx, "ask for "+c.Key.String(), 1, func(x *tx) error {
+	return s.db.writeLoose(ctx, "request a transfer for "+c.Key.String(), 1, func(x *tx) error {
 		return x.updateClaimed(c, `asks = $5, expected = $6, holds = FALSE, since = 0, rev = $7`, stage, toNanos(expected), x.rev)
 	})
 }

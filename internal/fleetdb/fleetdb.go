@@ -20,7 +20,7 @@ type Database struct {
 	Leases         *Leases          // rights that one process at a time has
 	Limits         *Limits          // capacities and rates that operators set
 	Progress       *ProgressReports // how far transfers are
-	Counters       *Counters        // sums over all VMs that ever were
+	Counters       *Counters        // sums over all VMs, removed ones included
 	Rehearsals     *Rehearsals      // boots of warm VMs before their cutover
 	Records        *Records         // small documents of all other kinds
 	SchedulerState *SchedulerState  // state of the scheduler for display
@@ -61,7 +61,7 @@ func (r *Database) Keys() *fleetkey.Keys { return r.keys }
 // Now returns the time by the database's clock.
 func (r *Database) Now(ctx context.Context) (time.Time, error) {
 	var now int64
-	err := r.db.readTx(ctx, "ask for the time", func(ctx context.Context, t *sql.Tx) (err error) {
+	err := r.db.readTx(ctx, "read the time", func(ctx context.Context, t *sql.Tx) (err error) {
 		now, err = r.db.readClock(ctx, t)
 		return err
 	})

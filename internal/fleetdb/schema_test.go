@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -175,6 +176,25 @@ func TestUpgradeHasMoreTimeThanOtherTransactions(t *testing.T) {
 		d.kind = &wrapped
 		must(t, d.prepareSchema(t.Context()))
 	})
+}
+
+// A server that accepts connections and sends nothing is reported after the time limit of a short transaction, not
+// after that of the upgrade.
+func TestOpenReportsUnresponsiveServer(t *testing.T) {
+	silent := ok(net.Listen("tcp", "127.0.0.1:0"))(t) // the kernel accepts its connections
+	defer silent.Close()
+	d := ok(openDatabase(Config{URL: "postgres://decamp@" + silent.Addr().String() + "/decamp?sslmode=disable&connect_timeout=3600"}))(t)
+	defer d.close()
+	d.patience = 100 * time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+	defer cancel()
+	err := d.toFault(ctx, "open", d.prepareSchema(ctx))
+	if !fault.Is(err, fault.Unreachable) || fault.HintOf(err) != postgresAway {
+		t.Errorf("got %v (hint %q), want Unreachable with the hint %q", err, fault.HintOf(err), postgresAway)
+	}
+	if ctx.Err() != nil {
+		t.Errorf("the server was not reported within %v", waitTimeout)
+	}
 }
 
 // An upgrade whose last statement fails changes nothing.

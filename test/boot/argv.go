@@ -38,8 +38,8 @@ func qemuArgs(d *libvirtxml.Domain, nvram string) ([]string, error) {
 }
 
 // addMachine adds the machine type. The accelerator is always TCG. One thread emulates all processors: with
-// a thread each, they waited for each other 9 times longer on a busy machine, and one guest hung in its kernel.
-// SMM is enabled for q35, which secure flash requires.
+// a thread each, they waited for each other 9 times longer on a busy machine. SMM is enabled for q35, which
+// secure flash requires.
 func (c *qemuCommand) addMachine(d *libvirtxml.Domain) error {
 	if d.Type != "kvm" && d.Type != "qemu" {
 		return fmt.Errorf("domain type %q is not understood", d.Type)
