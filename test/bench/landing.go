@@ -17,7 +17,6 @@ func landingFigures(ctx context.Context, b *bench) error {
 		landDisk(ctx, b),
 		landThin(ctx, b),
 		landEight(ctx, b),
-		// fan-out: one source, three destinations
 	)
 }
 
@@ -34,15 +33,15 @@ const (
 	syncSize   = 32 << 20              // bytes written to the server that syncs each write
 )
 
-// who takes part, as the table shows it
+// names of the servers in the table
 const (
-	decamp   = "decamp"                                    // decamp's server
-	hashed   = "decamp with manifest"                      // decamp's server with hashes
-	ganesha  = "nfs-ganesha, FSAL VFS"                     // nfs-ganesha on a folder
-	throwing = "a server that throws it away"              // server that discards all data
-	barely   = "the least that receives and writes behind" // minimal server that writes a file
-	plainly  = "pwrite without a server"                   // writes without a server
-	syncing  = "a server on sync, 10 ms a commit"          // server that flushes each write
+	decamp   = "decamp"                              // decamp's server
+	hashed   = "decamp with manifest"                // decamp's server with hashes
+	ganesha  = "nfs-ganesha, FSAL VFS"               // nfs-ganesha on a folder
+	throwing = "a server that discards all data"     // writes nothing
+	barely   = "a minimal server that writes behind" // receives data and writes a file
+	plainly  = "pwrite without a server"             // writes without a server
+	syncing  = "a server on sync, 10 ms a commit"    // server that flushes each write
 )
 
 // landIntoMemory writes to a tmpfs, so that the servers are the limit.

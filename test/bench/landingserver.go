@@ -85,8 +85,8 @@ func childServe(ctx context.Context, args []string) (err error) {
 	}
 	go func() {
 		// The parent closes the input to stop the server.
-		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the sign, however it comes
-		_ = s.Close()                        // the contents are thrown away
+		_, _ = io.Copy(io.Discard, os.Stdin) // an error ends the input, too
+		_ = s.Close()                        // the images are not used after the measurement
 	}()
 	return s.Run(ctx, l)
 }
