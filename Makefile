@@ -44,6 +44,7 @@ demo: build ## migrate a real Linux guest from an emulated ESXi, verify it, boot
 
 .PHONY: check
 check: ## format, vet, staticcheck and the quick tests, in two minutes: before each commit
+	@scripts/setup.sh test
 	@scripts/check.sh
 
 .PHONY: test
