@@ -42,6 +42,9 @@ func (c *labProgram) wantSetup(plan string) {
 
 // The user answers the questions, and corrects a wrong answer. The password is entered once.
 func TestInitAtATerminal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	c, plan, _ := newInitProgram(t)
 	user := pty.New(t)
 	user.Open() // the terminal stays open between the questions
@@ -85,6 +88,9 @@ func TestInitAtATerminal(t *testing.T) {
 }
 
 func TestInitWithFlags(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	c, plan, password := newInitProgram(t)
 	words := []string{"init", "--source", c.url(), "--to", "dir:" + c.to, "--plan", plan, "--password-file", password, "--json"}
 	if code := c.runArgs(words...); code != 0 {
@@ -122,6 +128,9 @@ func TestInitWithFlags(t *testing.T) {
 }
 
 func TestInitStopsWithoutAnswers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	c, plan, _ := newInitProgram(t)
 	if code := c.runArgs("init", "--source", c.url(), "--plan", plan); code != 2 {
 		t.Errorf("exit code %d without a target", code)

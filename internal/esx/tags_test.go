@@ -159,6 +159,9 @@ func TestNoTagsOnESXi(t *testing.T) {
 // If the tagging service fails, the VMs have no tags, and a warning with a remedy. The service gets no
 // requests for a while.
 func TestUnavailableTagsCauseWarning(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for name, c := range map[string]struct {
 		change func(*lab.Config)
 		text   string // part of the warning

@@ -32,6 +32,9 @@ func (r *testFleet) doneVMs() int { return r.getPlan("wave").Counts[fleetdb.Done
 
 // A process that is worker and scheduler on a SQLite file is killed several times. All VMs are moved.
 func TestProcessIsKilledRepeatedly(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	const vms, kills = 60, 5
 	r, c := newCrashTest(t, "", vms)
 	rng := rand.New(rand.NewPCG(7, 7))

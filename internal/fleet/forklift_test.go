@@ -41,6 +41,9 @@ func TestVMWithMoreDisksThanTheLimitIsMoved(t *testing.T) {
 
 // A VM with invalid needs does not stop the others. In Forklift, a failed lookup for one VM failed the schedule of all.
 func TestUnschedulableVMDoesNotStopOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := newTestFleet(t, nil)
 	m := newFakeMover(t, vmsOn(5, 1)...)
 	r.submitPlan("wave")
@@ -74,6 +77,9 @@ func (r *testFleet) waitReason(plan, ref string) (why string) {
 
 // Users see why each VM waits. In MTV-5805 they could not.
 func TestEveryWaitingVMHasAReason(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := newTestFleet(t, nil)
 	vms := vmsOn(12, 1)
 	vms[11].To = []string{"dir:/elsewhere"}

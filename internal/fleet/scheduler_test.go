@@ -10,6 +10,9 @@ import (
 
 // The estimate of a transfer follows its progress: expected to take a minute, it is so slow that it takes thirteen.
 func TestEstimatesFollowTheProgress(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := newTestFleet(t, nil)
 	m := newFakeMover(t, vmsOn(2, 1)...)
 	m.caps = map[string]int64{"host:*/vms": 1}

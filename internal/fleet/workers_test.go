@@ -185,6 +185,9 @@ func TestStoppedWorkerReturnsVMsToQueue(t *testing.T) {
 // A worker dies. VMs whose images are on its local storage wait for it, with that reason. Another worker takes over
 // the VMs on shared storage and those without images.
 func TestVMsOfDeadWorkerAreTakenOver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := newTestFleet(t, nil)
 	vms := vmsOn(4, 1)
 	vms[2].To = []string{"dir:/nfs/vm"}
@@ -278,6 +281,9 @@ func TestDisconnectedWorkerStopsItsVMs(t *testing.T) {
 // The clock of a machine is set an hour forward, and then two hours back, while a plan runs. The clock of the database
 // is not set. No VM fails.
 func TestClockJumpFailsNoVM(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := newTestFleet(t, nil)
 	m := newFakeMover(t, vmsOn(12, 2)...)
 	m.caps = map[string]int64{"host:*/vms": 1}

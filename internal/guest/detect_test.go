@@ -143,6 +143,9 @@ func compareWithSfdisk(t *testing.T, path string, r Report) {
 }
 
 func TestTablesOfSfdisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	scripts := map[string]string{
 		"primaries": "label: dos\nsize=4M, type=7, bootable\nsize=4M, type=83\nsize=4M, type=82\n",
 		"logical":   "label: dos\n1: size=4M, type=83\n2: size=20M, type=5\n5: size=4M, type=83\n6: size=4M, type=8e\n7: size=4M, type=7\n",
@@ -221,6 +224,9 @@ func TestEncryptedAndDynamicDisksAreReported(t *testing.T) {
 }
 
 func TestDamagedTables(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	const gpt = "label: gpt\nsize=4M, type=linux\nsize=4M, type=linux\n"
 	const size = 16 << 20
 	tests := []struct {

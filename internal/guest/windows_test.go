@@ -355,6 +355,9 @@ func bitLockerVolume(state uint16, protectors ...uint16) []byte {
 }
 
 func TestBitLocker(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	tests := []struct {
 		name   string
 		volume []byte

@@ -278,6 +278,9 @@ func (brokenSource) ReadAt(context.Context, []byte, int64) error {
 // A run that is interrupted after the second read keeps the result of the comparison when it continues. A run
 // that is interrupted during the second read repeats all of it.
 func TestInterruptedRereadIsDoneAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	b := newTestBed(t)
 	env := b.newEnvironment(t, b.dir)

@@ -190,6 +190,9 @@ func readError(name string) error {
 }
 
 func TestReadFailsAfterItsDeadline(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	const deadline = 2 * time.Second
 	r := newDiskRig(t, newImage(t, 4<<20, 13), rigOptions{mount: mount.Options{ReadTimeout: deadline}})
 	if _, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultStall, At: 100_000, Path: "-flat"}); err != nil {

@@ -125,6 +125,9 @@ func TestVCenterWithUnusualNames(t *testing.T) {
 
 // The unmount succeeds although a process in another mount namespace, such as a service, still has the mount.
 func TestUnmountWithOtherMountNamespace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := newRig(t, rigOptions{lab: lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 1 << 20}}}}}})
 	startService(t)
 	if err := r.mount.Close(); err != nil {
@@ -138,6 +141,9 @@ func TestUnmountWithOtherMountNamespace(t *testing.T) {
 // The mount ends after umount although another mount namespace still has it, but not before the last file is closed. Its
 // end does not unmount another file system at the same folder.
 func TestExternalUnmountWithOtherMountNamespace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := newRig(t, rigOptions{lab: lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 1 << 20}}}}}})
 	startService(t)
 	files, err := filepath.Glob(filepath.Join(r.dir, "*", "*", "web01", "web01-flat.vmdk"))

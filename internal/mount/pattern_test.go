@@ -83,6 +83,9 @@ func TestRepeatedReadsUseCache(t *testing.T) {
 
 // A sequential reader of a slow host reads ahead over several connections. The host is slow until they are open.
 func TestSequentialReadUsesSeveralConnections(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	slow := lab.Limits{DatastoreRate: 4 << 20}
 	r := newGeneratedRig(t, lab.Disk{Capacity: 96 << 20, Fill: 100, Thick: true}, rigOptions{lab: lab.Config{Limits: slow}})
 	f := r.openDisk()

@@ -130,6 +130,9 @@ func TestHandshakeInSingleBytes(t *testing.T) {
 
 // A handshake that takes too long ends the connection. A connection without requests stays open.
 func TestHandshakeTimeout(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	s := &Server{Exports: []Export{{Disk: &memoryDisk{data: make([]byte, 512)}}}, Limits: Limits{Handshake: 10 * time.Second, Stall: 2 * time.Second}}
 	idle := dialRaw(t, serveOn(t, s))

@@ -108,6 +108,9 @@ func hasVM(t *testing.T, k fleetdb.Key, state fleetdb.State) func(string) bool {
 }
 
 func TestEventsReportChanges(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	r := newTestServer(t, nil)
 	r.addPlan("p", 3)
@@ -154,6 +157,9 @@ func TestEventsOfOnePlan(t *testing.T) {
 // A client that reconnects misses no changes. The server sends them from its ring, or from the database after a
 // restart.
 func TestEventStreamResumesAfterReconnect(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%v", restart), func(t *testing.T) {

@@ -77,6 +77,9 @@ func (r *testServer) dial() net.Conn {
 
 // The server closes a connection whose header is not complete in time.
 func TestSlowHeadersAreCutOff(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel() // the timeout is ten seconds
 	r := newTestServer(t, nil)
 	conn := r.dial()

@@ -133,6 +133,9 @@ func TestUnlimitedResourceHasNoCapacity(t *testing.T) {
 // The counter of each kind of failure starts at 0, so that the first failure is an increase. The counters
 // continue after a restart of the server.
 func TestCountersOfVMs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	r := newTestServer(t, nil)
 	r.addPlan("p", 2)
 	wantLines := func(wanted ...string) {

@@ -290,6 +290,9 @@ func TestTraceExportRetriesTemporaryErrors(t *testing.T) {
 
 // A collector that does not respond delays the end of a command by at most closeTime. It does not delay events.
 func TestHangingCollectorDoesNotDelayEvents(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	release := make(chan struct{})
 	hanging := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer hanging.Close()

@@ -179,6 +179,9 @@ func readRules(t *testing.T) (all []rule) {
 // Each alert has a test in testdata/alerts.yml in which it fires, and one in which it does not. It has a severity, a
 // summary and a description.
 func TestAlertsFire(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	dir := t.TempDir()
 	for _, from := range []string{rulesFile, "testdata/alerts.yml"} {
 		text, err := os.ReadFile(from)
@@ -337,6 +340,9 @@ func TestRulesAndDashboardUseExistingMetrics(t *testing.T) {
 // Prometheus scrapes a server with the configuration of docs/monitoring.md, loads the rules, and evaluates each alert and
 // each panel.
 func TestPrometheusScrapesAServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	f := startFleet(t)
 	p := startPrometheus(t, f)
 	waitUntil(t, "the server is scraped", func() bool {

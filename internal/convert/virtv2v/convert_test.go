@@ -171,6 +171,9 @@ func (s *standIn) bothEnded() bool {
 }
 
 func TestCancelEndsVirtV2VAndChildren(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	s := newStandIn(t, "2.2.0", oldHelp, hangScript)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -185,6 +188,9 @@ func TestCancelEndsVirtV2VAndChildren(t *testing.T) {
 }
 
 func TestVirtV2VEndsAtDeadline(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	s := newStandIn(t, "2.2.0", oldHelp, hangScript)
 	_, err := s.engine(Options{Deadline: 3 * time.Second}).Convert(t.Context(), s.job())
@@ -198,6 +204,9 @@ func TestVirtV2VEndsAtDeadline(t *testing.T) {
 
 // QEMU pauses its VM when the disk is full and never continues. Convert ends it.
 func TestVirtV2VEndsOnFullDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	s := newStandIn(t, "2.2.0", oldHelp, hangScript)
 	_, err := s.engine(Options{Reserve: 1 << 60}).Convert(t.Context(), s.job())

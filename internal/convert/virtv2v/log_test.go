@@ -12,6 +12,9 @@ import (
 
 // An endless log is limited to its beginning and its end.
 func TestLogIsLimited(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
 	r, err := newOutputLog(path, nil)

@@ -134,6 +134,9 @@ func (s *slowServer) answerNFS(procedure uint32, args *xdr.Decoder) oncrpc.Answe
 
 // The checks report both rates of a server with slow stable writes, and remove the file of the probe.
 func TestProbeMeasuresSlowStableWrites(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	s := &slowServer{commit: 100 * time.Millisecond}
 	o := newOptions(t, "")
 	o.Root = fstest.MapFS{

@@ -268,6 +268,9 @@ func (r *testVM) applyChanges(image []byte, disk int, id string, snapshot *types
 
 // Other programs can read the delta files. The test uses qemu's VMDK driver.
 func TestQemuReadsDeltas(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	qemu, err := exec.LookPath("qemu-img")
 	if err != nil {
 		t.Skip("qemu-img is not installed")

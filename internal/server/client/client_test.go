@@ -189,6 +189,9 @@ func TestAuditTrailIsReadInPages(t *testing.T) {
 
 // Follow reopens the stream after a restart of the server, and misses no change.
 func TestFollowSurvivesServerRestart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	f := servertest.Start(t, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()

@@ -265,6 +265,9 @@ func TestOutageDeliversTheDelta(t *testing.T) {
 
 // The guest of an early delivery is marked as unfinished and does not start with the node. Discard removes it.
 func TestEarlyDeliveryIsDiscarded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	server, d := startSSHServer(t, configWithStorages(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	server.AddGuest(177, map[string]string{"name": "another", "scsi0": "tank:vm-177-disk-0"})
@@ -511,6 +514,9 @@ func injectError(t *testing.T, d *pve.SSH, errno int, event string) {
 
 // After a Publish that fails in the outage, the early delivery stays. The next try sends only the missing data.
 func TestFailedOutageKeepsEarlyDelivery(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	server, d := startSSHServer(t, configWithStorages(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	p := newDirectPlatform(t, server, d, Options{Storage: "tank"})
@@ -536,6 +542,9 @@ func TestFailedOutageKeepsEarlyDelivery(t *testing.T) {
 
 // If a decamp program left on the node holds the volume, the next delivery ends it.
 func TestLeftoverProgramOnNodeIsEnded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	t.Parallel()
 	server, d := startSSHServer(t, configWithStorages(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	p := newDirectPlatform(t, server, d, Options{Storage: "tank"})

@@ -106,6 +106,9 @@ func TestStreamSurvivesHostFaults(t *testing.T) {
 
 // A stalled stream resumes. The number of resumes is a minimum, because a busy machine may stall more often.
 func TestStreamSurvivesAStall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	want := disk.NewPattern(8 << 20)
 	src, s := openTestDisk(t, want, func(_ *server, _ *fakeHost, o *Options) { o.Stall = time.Second })
 	s.setScript(firstN(2, stallAfter(4096)))

@@ -50,6 +50,9 @@ func (r *rig) landTimed(memory int64, each, hold time.Duration, pace func(contex
 
 // The times of a landing show the reason for which the host's writes waited: the target or the budget.
 func TestTimesShowReasonOfWait(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	const each = 500 * time.Millisecond // time for a MiB: four writers take 5 s for the disk, and reads are faster
 	r := newRig(t, lab.Disk{Capacity: 40 << 20, Fill: 100, Seed: 3})
 	last, slow := r.landTimed(8<<20, each, time.Minute, nil)

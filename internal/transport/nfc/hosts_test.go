@@ -29,6 +29,9 @@ import (
 
 // A disk of a running VM is refused, but its state at a snapshot can be read.
 func TestRunningVMIsReadBelowASnapshot(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	vm := newVM(24)
 	vm.PoweredOn = true
 	r := startLab(t, lab.Config{VMs: []lab.VM{vm}}, nfc.Options{})
@@ -129,6 +132,9 @@ func TestTransfersStayWithinNFCMemory(t *testing.T) {
 
 // If other clients use the host's NFC memory too, a disk is read with fewer handles.
 func TestSharedNFCMemoryReducesHandles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, policy := range []nfchost.Policy{nfchost.RefuseSession, nfchost.RefuseRead, nfchost.Queue} {
 		var seen nfc.Report
 		r := startLab(t, lab.Config{NFC: lab.NFC{Memory: 9 << 20, Exhausted: policy}, VMs: []lab.VM{newVM(64)}}, nfc.Options{

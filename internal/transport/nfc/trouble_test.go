@@ -144,6 +144,9 @@ func TestSessionsSurviveVMotion(t *testing.T) {
 // The guest of a running VM writes during the copy. The state at the snapshot is read from a delta on another delta
 // (seSparse on VMFS, COWD on NFS), while the guest writes to a third one. Every byte is that of the snapshot.
 func TestSnapshotOfWritingGuestIsExact(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for _, kind := range []string{"VMFS", "NFS"} {
 		vm := newVM(48)
 		vm.PoweredOn, vm.Snapshots = true, []string{"old"}
@@ -261,6 +264,9 @@ func TestCorruptFragmentsAreReadAgain(t *testing.T) {
 // A disk on a host with little NFC memory is read with the host's default small buffers, whether the host refuses
 // sessions or queues them. If no memory is left, the error is Transient and has a hint.
 func TestHostShortOfNFCMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
 	for policy, none := range map[nfchost.Policy]error{nfchost.RefuseSession: wire.ErrMemory, nfchost.Queue: wire.ErrQueued} {
 		var seen nfc.Report
 		r := startLab(t, lab.Config{NFC: lab.NFC{Memory: 1 << 20, Exhausted: policy}, VMs: []lab.VM{newVM(8)}}, nfc.Options{
