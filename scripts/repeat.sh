@@ -59,7 +59,7 @@ count_runs() {
 # two processors reached 56 while all copies ran the slowest packages. The copies use the tools that setup.sh installed here.
 run_beside_load() {
 	local n running=0 keeper folder reverse
-	keep_load $((load + 5)) & # the load of the machine, which includes about 5 of one run
+	keep_load $((load + 5)) & # LOAD, and about 5 of the measured run itself
 	keeper=$!
 	for ((n = 1; n <= $1; n++)); do
 		[ $running -lt 5 ] || { wait -n; running=$((running - 1)); }

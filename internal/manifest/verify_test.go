@@ -110,9 +110,6 @@ func (s *faultySource) Extents(ctx context.Context, r disk.Range) ([]disk.Extent
 func (s *faultySource) Medium() string { return "glass" }
 
 func TestVerifyAcceptsAGoodImage(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes more than a second")
-	}
 	for name, src := range map[string]disk.Source{
 		"full":   disk.NewPattern(9<<20 + 512),
 		"sparse": disk.NewSparsePattern(40<<20, 0.3, 5),

@@ -248,9 +248,6 @@ func TestRunPausedWhileWaitingForSlot(t *testing.T) {
 
 // A run that is stopped while it waits for its slot has created no image and can be discarded.
 func TestRunStoppedWhileWaitingForSlot(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes more than a second")
-	}
 	t.Parallel()
 	for _, how := range []string{"interrupted", "canceled"} {
 		b := newWarmTestBed(t, 24)

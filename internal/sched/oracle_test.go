@@ -338,9 +338,6 @@ func runAgainstOracle(t *testing.T, data []byte, patient bool) {
 }
 
 func TestOperationsAgainstAnOracle(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes more than a second")
-	}
 	for seed := range uint64(1500) {
 		runAgainstOracle(t, randomBytes(seed, 600), seed%2 == 0)
 		if t.Failed() {

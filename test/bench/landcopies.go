@@ -71,13 +71,13 @@ func landEight(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+	b.atMost(landCeiling, Row{Figure: "8 copies at once: peak memory", Value: float64(l.Peak) / (1 << 20), Unit: "MiB",
+		Note: "1 GiB held, 100 MiB of package nfs, a quarter for the collector; docs/architecture.md"})
 	if l.Together == 0 {
-		return fmt.Errorf("%d copies were not measured: at no time were all in progress (eightSize is too small for this machine)", eightDisks)
+		return fmt.Errorf("compare the progress of %d copies: at no time were all in progress; increase eightSize in test/bench", eightDisks)
 	}
 	b.atLeast(0.9, Row{Figure: "8 copies at once from 4 emulated hosts: slowest divided by fastest", Value: l.Fair, Unit: "x",
 		Note: fmt.Sprintf("over the %.1f s when all ran; together %.0f MB/s with the lab on the same cores, %.2f CPU s/GiB", l.Together, l.rate(), l.cpuPerGiB())})
-	b.atMost(landCeiling, Row{Figure: "8 copies at once: peak memory", Value: float64(l.Peak) / (1 << 20), Unit: "MiB",
-		Note: "1 GiB held, 100 MiB of package nfs, a quarter for the collector; docs/architecture.md"})
 	return nil
 }
 

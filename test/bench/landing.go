@@ -33,7 +33,7 @@ const (
 	syncSize   = 32 << 20              // bytes written to the server that syncs each write
 )
 
-// names of the servers in the table
+// names of the compared writers in the table
 const (
 	decamp   = "decamp"                              // decamp's server
 	hashed   = "decamp with manifest"                // decamp's server with hashes

@@ -85,7 +85,7 @@ func childServe(ctx context.Context, args []string) (err error) {
 	}
 	go func() {
 		// The parent closes the input to stop the server.
-		_, _ = io.Copy(io.Discard, os.Stdin) // an error ends the input, too
+		_, _ = io.Copy(io.Discard, os.Stdin) // an error also means that the parent ended
 		_ = s.Close()                        // the images are not used after the measurement
 	}()
 	return s.Run(ctx, l)

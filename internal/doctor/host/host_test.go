@@ -85,9 +85,6 @@ func newVM(name string, capacity lab.Bytes) lab.VM {
 
 // In each case, the check has only OK findings for the good lab, and one other finding for the bad lab.
 func TestChecks(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes more than a second")
-	}
 	hostState := func(s lab.HostState) lab.Config { return lab.Config{Host: s} }
 	datastore := func(d lab.Datastore) lab.Config {
 		d.Name = "datastore1"

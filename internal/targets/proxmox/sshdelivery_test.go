@@ -265,9 +265,6 @@ func TestOutageDeliversTheDelta(t *testing.T) {
 
 // The guest of an early delivery is marked as unfinished and does not start with the node. Discard removes it.
 func TestEarlyDeliveryIsDiscarded(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes more than a second")
-	}
 	t.Parallel()
 	server, d := startSSHServer(t, configWithStorages(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	server.AddGuest(177, map[string]string{"name": "another", "scsi0": "tank:vm-177-disk-0"})
@@ -542,9 +539,6 @@ func TestFailedOutageKeepsEarlyDelivery(t *testing.T) {
 
 // If a decamp program left on the node holds the volume, the next delivery ends it.
 func TestLeftoverProgramOnNodeIsEnded(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes more than a second")
-	}
 	t.Parallel()
 	server, d := startSSHServer(t, configWithStorages(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	p := newDirectPlatform(t, server, d, Options{Storage: "tank"})

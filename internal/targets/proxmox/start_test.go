@@ -221,9 +221,6 @@ func TestStartIgnoresForeignGuests(t *testing.T) {
 // If any one request is lost, or the answer to a request that changes something, the guest runs in the end and Start
 // succeeds.
 func TestStartSurvivesLostRequests(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes more than a second")
-	}
 	t.Parallel()
 	s, p, d := newDeliveredGuest(t, pve.Config{})
 	vmid, _ := guestOf(t, s, d.VM)

@@ -29,9 +29,6 @@ import (
 
 // A disk of a running VM is refused, but its state at a snapshot can be read.
 func TestRunningVMIsReadBelowASnapshot(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes more than a second")
-	}
 	vm := newVM(24)
 	vm.PoweredOn = true
 	r := startLab(t, lab.Config{VMs: []lab.VM{vm}}, nfc.Options{})
